@@ -182,7 +182,7 @@ class Python(Layer):
     n_bottoms = (0, None)
     n_tops = (0, None)
     reshape_always = True
-    host_only = True
+    host_only = writes_params = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Import the user's class, make an instance and run its setup. Raises LayerError if there is no such class."""

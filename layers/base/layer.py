@@ -123,6 +123,7 @@ class Layer:
     repeatable: bool = False  # ``forward_again`` gives the same tops, and changes nothing else
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
+    writes_params: bool = False  # forward may write the layer's parameters: statistics
     divides: bool = False  # backward can run in two: ``backward_params``, then ``backward_bottoms``
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
     temporaries: float = 0  # arrays, each as long as its longest blob, that passes make beside
@@ -207,8 +208,7 @@ class Layer:
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """Whether passes leave all arithmetic on blobs to kernels that the CPU has for bfloat16, too. If not, such a
-        net runs the layer in float32 and converts its blobs.
+        """Whether the CPU has kernels for all of it in bfloat16, too; if not, such a net runs the layer in float32.
 
         Args:
             param: the LayerParameter message.

@@ -52,6 +52,7 @@ class OnHost(Layer):
             self.put(blob, mine.data)
             self.blobs.append(blob)
         self.param_propagate_down = list(self.inner.param_propagate_down)
+        self.writes_params = self.inner.writes_params
         self._show_shapes(top)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

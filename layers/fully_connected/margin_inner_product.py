@@ -33,7 +33,7 @@ class MarginInnerProduct(Layer):
 
     n_bottoms = (2, 2)
     n_tops = (1, 2)
-    host_only = True
+    host_only = writes_params = True
     exact_bottoms = (1,)
     temporaries = 1
 

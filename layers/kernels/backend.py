@@ -108,7 +108,7 @@ class Backend(Protocol):
         """The array in the backend's memory, converted to ``dtype`` if given; itself if nothing needs to change."""
 
     def copy_part(self, target: Array, source: Array, /) -> None:
-        """target = source, for views of equal shape and dtype and any strides."""
+        """target = source, for views of equal shape and any strides; converted if their types differ."""
 
     def scalar(self, number: Any, /) -> Any:
         """A number that a layer computed, as the net returns it; on a device it is not copied to the host yet."""

@@ -55,6 +55,7 @@ class BatchNorm(Layer):
         p = self.param.batch_norm_param
         self._uses_sums = p.use_global_stats if p.HasField("use_global_stats") else self.context.phase == TEST
         self.by_image = self._uses_sums and bottom[0].ndim > 1
+        self.writes_params = not self._uses_sums
         self._n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 1
         if not self._n_channels:
             raise LayerError(f"needs at least one channel, got shape {bottom[0].shape}")

@@ -55,6 +55,7 @@ class BN(Layer):
             self.add_blob(self._shape, filler)
         if not self._is_segnet:
             self._add_averages(p.frozen)
+            self.writes_params = self._chosen_source() == "batch"
 
     def _add_averages(self, frozen: bool) -> None:
         for _ in range(2):

@@ -68,6 +68,7 @@ class Passes:
         self._others = () if self._is_plain else {*range(len(net.nodes))}.difference(self._repeatable.nodes)
         self._heads = [node for node in net.nodes if node.layer.n_fused_back]
         self._read_fused = {mate for node in self._heads for name in node.bottom_names for mate in self._mates[name]}
+        self._written = [blob for node in net.nodes if node.layer.writes_params for blob in node.layer.blobs]
         self._shown: set[str] = set(self._repeatable.kept)
         self._looks: Counter[str] = Counter()
         self._fold()
@@ -78,10 +79,12 @@ class Passes:
             self._looks[CUT] += self._lazy.is_open
             self._is_plain |= self._looks[CUT] >= OFTEN
             self.compute_skipped()
+            self._note_params()
             loss = float(self._net.forward(start, end))
             self._unfuse_held()
             return loss
         self._lazy.drop()
+        self._note_params()
         shown = {name for name in self._inference.hidden if self._net.blobs[name].writes.is_lent or name in wanted
                  or self._looks[name] >= OFTEN}
         if shown:
@@ -101,6 +104,7 @@ class Passes:
     def backward(self, start: int, end: int) -> None:
         """Run layers ``start`` down to ``end`` backward."""
         self.compute_skipped()
+        self._note_params()
         self._is_plain = True
         unfuse_backward(self._heads)
         self._net.backward(start, end)
@@ -133,6 +137,11 @@ class Passes:
         self._lazy.before_reshape()
         self._inference.release()
         self._net.reshape()
+
+    def _note_params(self) -> None:
+        """Layers may be about to write their parameters, which other nets may share."""
+        for blob in self._written:
+            blob.writes.note()
 
     def _unfuse_held(self) -> None:
         """Let layers keep what their backward needs of blobs that somebody may write at any time."""

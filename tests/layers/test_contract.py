@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaffe.layers.base.layer import TEST, Layer, layer_types
+from scaffe.layers.base.layer import TEST, TRAIN, Layer, layer_types
 from scaffe.layers.base.layout import same_memory
 from tests.layers.gradient_check import Case, all_cases, check_exhaustive, load_cases
 from tests.layers.rig import layer_parameter
@@ -68,6 +68,19 @@ def test_inputs_are_left_alone(case: Case) -> None:
     rig.forward()
     for blob, value in zip(rig.bottom, rig.inputs, strict=True):
         np.testing.assert_array_equal(rig.get(blob.data), value)
+
+
+@each({name: case for name, case in EVERY_CASE.items() if not name.startswith("DecodeBBox")})  # of one phase
+def test_layers_whose_forward_writes_their_parameters_say_so(case: Case) -> None:
+    """TEST nets that share them make other weights of them."""
+    for phase in (TRAIN, TEST):
+        rig = replace(case, phase=phase).rig()
+        before = [np.array(rig.get(blob.data)) for blob in rig.layer.blobs]
+        for _ in range(2):
+            rig.forward()
+        same = all(np.array_equal(rig.get(blob.data), values)
+                   for blob, values in zip(rig.layer.blobs, before, strict=True))
+        assert same or rig.layer.writes_params
 
 
 @every_case

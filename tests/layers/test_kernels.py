@@ -287,6 +287,16 @@ def test_lrn_is_the_same_on_any_number_of_threads() -> None:
         np.testing.assert_array_equal(gx, results[0][1])
 
 
+@pytest.mark.parametrize("types", [("bfloat16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize("n", [3, 1 << 21])
+def test_a_part_of_another_type_is_converted_on_its_way(types: tuple[str, str], n: int) -> None:
+    half = pytest.importorskip("ml_dtypes").bfloat16
+    target, source = (np.full((n, 3), 7, half if name == "bfloat16" else np.float32) for name in types)
+    source[...] = np.array([1 / 3, 2.5, -4]).astype(np.float32)
+    cpu.copy_part(target[:, ::2], source[:, 1:])
+    assert (target.astype(np.float32) == np.array([2.5, 7, -4])).all()
+
+
 ELSEWHERE = """
 import threading
 import numpy as np

@@ -95,10 +95,10 @@ def synchronize() -> None:
 
 
 def copy_part(target: np.ndarray, source: np.ndarray) -> None:
-    """target = source, for views of one shape and type."""
+    """target = source, for views of one shape, any strides; converted if their types differ."""
     from scaffe.layers.kernels.cpu.parts import in_ranges
 
-    into, out_of = words(target), words(source)
+    into, out_of = (words(target), words(source)) if target.dtype == source.dtype else (target, source)
     most = target.nbytes // COPIED_BYTES
     if most > 1:
         in_ranges(len(into), lambda start, stop: np.copyto(into[start:stop], out_of[start:stop]), most)

@@ -42,7 +42,8 @@ def exact_blobs(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> s
         elif layer.type in PASSING_ON and all(name in exact for name in layer.bottom):
             exact |= set(layer.top)
         else:
-            exact |= {name for i, name in enumerate(layer.top) if kind.converts or i in kind.tops} - refused
+            made = {name for i, name in enumerate(layer.top) if kind.converts or i in kind.tops}
+            exact |= made.difference(layer.bottom, refused)  # in place, the blob is of its maker's type
     return exact
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+import scaffe as caffe
 from scaffe.layers.base.layer import Context
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
@@ -28,6 +29,13 @@ layer { name: "up again" type: "Upsample" bottom: "p" bottom: "mask" top: "again
 layer { name: "most" type: "ArgMax" bottom: "x" top: "most" }
 layer { name: "mixed" type: "Pooling" bottom: "x" top: "q" top: "places" pooling_param { kernel_size: 2 stride: 2 } }
 layer { name: "both" type: "Eltwise" bottom: "q" bottom: "places" top: "both" eltwise_param { operation: MAX } }"""
+
+
+INPUTS = """force_backward: true
+layer { name: "in" type: "Input" top: "x" top: "other" input_param { shape { dim: 3 dim: 4 dim: 6 dim: 2 } } }
+"""
+USER = 'layer {{ name: "u" type: "Python" bottom: "{}" top: "{}" python_param {{ ' \
+       'module: "tests.scaffe.pycaffe.random_nets" layer: "Triple" }} }}'
 
 
 def prepared(net=NET):
@@ -57,6 +65,88 @@ def test_what_converting_layers_make_is_exact_where_somebody_can_read_it():
     kinds = {"Proposal": graph.Exactness(converts=True), "ROIPooling": graph.Exactness((1,), converts=True)}
     exact = graph.exact_blobs(prepared(net).layer, lambda kind: kinds.get(kind, graph.Exactness()))
     assert exact == {"rois", "scores"}  # not fine, which ReLU reads
+
+
+def test_a_layer_in_place_keeps_the_type_that_its_blob_has():
+    """Slice and Convolution compute in half precision, whatever works in place on what they have written."""
+    net = """layer { name: "in" type: "Input" top: "x" }
+      layer { name: "s" type: "Slice" bottom: "x" top: "a" top: "b" }
+      layer { name: "u" type: "Python" bottom: "a" top: "a" }
+      layer { name: "c" type: "Convolution" bottom: "b" top: "c" }
+      layer { name: "v" type: "Python" bottom: "c" top: "c" }
+      layer { name: "w" type: "Python" bottom: "c" top: "w" }
+      layer { name: "z" type: "Python" bottom: "w" top: "w" top: "z" }"""
+    kinds = {"Python": graph.Exactness(converts=True)}
+    exact = graph.exact_blobs(prepared(net).layer, lambda kind: kinds.get(kind, graph.Exactness()))
+    assert exact == {"w", "z"}
+
+
+FILL = 'num_output: 3 weight_filler { type: "xavier" }'
+IN_FRONT = {
+    "Convolution": f"convolution_param {{ kernel_size: 3 pad: 1 {FILL} }}",
+    "Deconvolution": f"convolution_param {{ kernel_size: 2 stride: 2 {FILL} }}",
+    "InnerProduct": f"inner_product_param {{ {FILL} }}",
+    "Pooling": "pooling_param { kernel_size: 2 stride: 2 }",
+    "Slice": 'top: "z" slice_param { slice_point: 1 }',
+    "Reshape": "reshape_param { shape { dim: 0 dim: -1 } }",
+    "Concat": 'bottom: "other"', "Eltwise": 'bottom: "other"', "Split": 'top: "z"',
+    "Crop": 'bottom: "other" crop_param { axis: 2 }', "Tile": "tile_param { tiles: 2 }",
+    "Flatten": "", "ReLU": "", "PReLU": "", "Power": "", "Dropout": "", "BatchNorm": "", "Scale": "", "Bias": ""}
+WAYS = ["bf16", pytest.param("bf16 on a device", marks=pretend.needs_compiler),
+        pytest.param("fp16 on a device", marks=[pretend.needs_compiler, pytest.mark.thorough])]
+
+
+def run_both_ways(text, precision, monkeypatch, folder):
+    """The tops, and the gradients of x and of the parameters, of the same net in float32 and in half precision."""
+    (folder / "net.prototxt").write_text(INPUTS + text)
+    found = []
+    for each in ("fp32", precision):
+        if each.endswith("device"):
+            pretend.install(monkeypatch)
+            caffe.set_mode_gpu()
+        caffe.set_precision(each[:4])
+        caffe.set_random_seed(1)
+        net, rng = caffe.Net(str(folder / "net.prototxt"), caffe.TEST), np.random.default_rng(1)
+        for name in net.inputs:
+            net.blobs[name].data[...] = rng.uniform(0.1, 1, net.blobs[name].data.shape)
+        tops = [np.array(net.forward()[name]) for name in net.outputs]
+        for name in net.outputs:
+            net.blobs[name].diff[...] = rng.uniform(0.1, 1, net.blobs[name].diff.shape)
+        net.backward()
+        diffs = [net.blobs["x"].diff, *(blob.diff for blobs in net.params.values() for blob in blobs)]
+        found.append([*tops, *(np.array(diff) for diff in diffs)])
+    return found
+
+
+def agree(expected, found):
+    for want, got in zip(expected, found, strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=0.03, atol=0.02 * max(1, abs(want).max()))
+
+
+@pytest.fixture
+def plain_afterwards():
+    yield
+    caffe.set_precision("fp32")
+    caffe.set_mode_cpu()
+
+
+@pytest.mark.usefixtures("plain_afterwards")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", IN_FRONT)
+def test_half_precision_behind_which_a_layer_works_in_place(kind, way, tmp_path, monkeypatch):
+    net = f'layer {{ name: "l" type: "{kind}" bottom: "x" top: "y" {IN_FRONT[kind]} }} {USER.format("y", "y")}'
+    agree(*run_both_ways(net, way, monkeypatch, tmp_path))
+
+
+@pytest.mark.usefixtures("plain_afterwards")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("bottoms", [("x", "y"), ("y", "x")])
+def test_float32_and_half_precision_joined(bottoms, way, tmp_path, monkeypatch):
+    """y is float32, as a layer in Python makes it; x is not."""
+    names = " ".join(f'bottom: "{name}"' for name in bottoms)
+    net = USER.format("x", "y") + f'layer {{ name: "c" type: "Concat" {names} top: "c" }}'
+    agree(*run_both_ways(net, way, monkeypatch, tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "bfloat16 on the CPU"])

@@ -22,9 +22,8 @@ TOLERANCES = {"fp32": 2e-4, "bf16": 2e-2}  # beside the largest value of a blob
 class Pair:
     """A net as a script sees it, ``view``, and ``plain``: a net of the same parameters that runs layer after layer."""
 
-    def __init__(self, path: str, rng: np.random.Generator) -> None:
-        self.view = caffe.Net(path, caffe.TEST)
-        self.plain: Net = caffe.Net(path, caffe.TEST)._built
+    def __init__(self, view: caffe.Net, plain: Net, rng: np.random.Generator) -> None:
+        self.view, self.plain = view, plain
         self.held: list[tuple[np.ndarray, np.ndarray]] = []  # arrays of both that somebody holds
         for mine, node in zip(self.plain.nodes, self.view._built.nodes, strict=True):
             for i, (blob, theirs) in enumerate(zip(mine.layer.blobs, node.layer.blobs, strict=True)):
@@ -72,27 +71,34 @@ class Calls:
         self.rng, self.values = random.Random(seed), np.random.default_rng(seed)
         self.net, self.folder, self.log = RandomNet(self.rng), folder, [f"seed {seed}"]
         self.tolerance, self.is_mirrored = TOLERANCES[precision], is_mirrored or precision != "fp32"
-        (folder / "net.prototxt").write_text(self.net.text)
+        self.numbers = [0, 0, 0, 1]  # of pairs, as often as they are taken
+        self.calls = [self.forward] * 6 + [self.look] * 3 + [self.write] * 3 + [self.hold] + [
+            self.part, self.backward, self.write_diff, self.look_at_parameter, self.write_parameter, self.write_held,
+            self.reshape, self.save, self.load, self.share, self.change_output]
         caffe.set_random_seed(seed)
-        self.pairs = [Pair(str(folder / "net.prototxt"), self.values) for _ in range(2)]
+        self.pairs = [Pair(view, plain, self.values) for view, plain in self.nets()]
         for pair in self.pairs:
             pair.plain.unfused = precision == "fp32"  # the fused layers of a half type round otherwise
         self.names = list(self.pairs[0].plain.blobs)
 
+    def nets(self) -> list[tuple[caffe.Net, Net]]:
+        """Nets as a script sees them, each with a plain one."""
+        path = self.folder / "net.prototxt"
+        path.write_text(self.net.text)
+        made = [caffe.Net(str(path), caffe.TEST) for _ in range(4)]
+        return [(view, plain._built) for view, plain in zip(made[::2], made[1::2], strict=True)]
+
     def run(self) -> None:
         """Some calls, then a look at everything."""
-        calls = [self.forward] * 6 + [self.look] * 3 + [self.write] * 3 + [self.hold] + [
-            self.part, self.backward, self.write_diff, self.look_at_parameter, self.write_parameter, self.write_held,
-            self.reshape, self.save, self.load, self.share, self.change_output]
         for pair in self.pairs:
             self.forward(pair)
         for _ in range(self.rng.randint(1, 14)):
-            self.call(self.rng.choice(calls))
+            self.call(self.rng.choice(self.calls))
         for pair in self.pairs:
             self.agree_all(pair)
 
     def call(self, call: Callable[[Pair], None]) -> None:
-        number = self.rng.choice([0, 0, 0, 1])
+        number = self.rng.choice(self.numbers)
         self.log.append(f"{number} {call.__name__}")
         call(self.pairs[number])
 

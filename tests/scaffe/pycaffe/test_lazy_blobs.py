@@ -11,6 +11,7 @@ from scaffe.nets.inference import shares
 from tests import pretend
 from tests.scaffe.pycaffe.pycaffe_nets import LEARNING
 from tests.scaffe.pycaffe.random_calls import Calls
+from tests.scaffe.pycaffe.random_solver import SolverCalls
 
 ONE = 'weight_filler { type: "constant" value: 1 } '
 HEAD = f"""force_backward: true
@@ -150,6 +151,30 @@ def test_a_test_net_of_a_solver_while_that_trains(tmp_path):
     np.testing.assert_allclose(test.blobs["c"].data[..., 0, 0], test.blobs["data"].data[..., 0, 0] @ w.T, atol=1e-5)
 
 
+def test_statistics_that_the_forward_of_another_net_changes(tmp_path):
+    """A training net's BatchNorm averages into what a test net shares with it: of ones, and then of two images."""
+    (tmp_path / "net.prototxt").write_text("""
+      layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 1 dim: 1 dim: 1 } } }
+      layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 1 kernel_size: 1
+        weight_filler { type: "constant" value: 1 } } }
+      layer { name: "n" type: "BatchNorm" bottom: "c" top: "n"
+        batch_norm_param { moving_average_fraction: 0 eps: 1e-9 } }
+      layer { name: "p" type: "Power" bottom: "n" top: "p" }""")
+    train, test = (caffe.Net(str(tmp_path / "net.prototxt"), phase) for phase in (caffe.TRAIN, caffe.TEST))
+    test.share_with(train)
+    for images, skipped in (((1, 3), False), ((2, 10), True), ((0, 1), False)):
+        train.blobs["x"].data[:, 0, 0, 0] = images
+        train.forward()
+        test.blobs["x"].data[:, 0, 0, 0] = 0, 1
+        mean, deviation = np.mean(images), np.sqrt(np.var(images, ddof=1))
+        expected = (np.array([0, 1]) - mean) / deviation
+        np.testing.assert_allclose(test.forward()["p"].ravel(), expected, rtol=1e-5)
+        if skipped:  # a look computes it with the statistics of its pass
+            train.blobs["x"].data[:, 0, 0, 0] = 5, 9
+            train.forward()
+        np.testing.assert_allclose(test.blobs["n"].data.ravel(), expected, rtol=1e-5)
+
+
 def test_what_aliases_share_on_a_net_of_copies(tmp_path):
     """bfloat16: what was read of a split does not undo what was written to its bottom."""
     caffe.set_precision("bf16")
@@ -249,6 +274,15 @@ def test_random_calls(way, tmp_path, monkeypatch):
 @pytest.mark.parametrize("way", [*WAYS[:3], pytest.param("device", marks=pretend.needs_compiler)])
 def test_more_random_calls(way, tmp_path, monkeypatch):
     calls(way, range(1000, 1000 + MANY[way]), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("precision", "seeds"), [
+    ("fp32", range(8)), ("bf16", range(4)), pytest.param("fp32", range(1000, 1050), marks=pytest.mark.thorough)])
+def test_random_calls_while_a_solver_trains(precision, seeds, tmp_path):
+    caffe.set_precision(precision)
+    for seed in seeds:
+        (tmp_path / str(seed)).mkdir()
+        SolverCalls(seed, tmp_path / str(seed), precision).run()
 
 
 def calls(way, seeds, folder, monkeypatch):

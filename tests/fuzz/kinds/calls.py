@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from pathlib import Path
 
 import scaffe as caffe
@@ -12,6 +13,8 @@ from tests.scaffe.pycaffe.random_calls import TOLERANCES, Calls
 from tests.scaffe.pycaffe.random_solver import SolverCalls
 
 MAKERS = {"net": Calls, "solver": SolverCalls}
+LIMIT_SECONDS = 300
+"""For one input, by the clock and of processor time: the first ones compile what they call, with bounds checks."""
 
 
 def seeds(folder: Path) -> list[Files]:
@@ -21,6 +24,8 @@ def seeds(folder: Path) -> list[Files]:
 
 def read(folder: Path) -> None:
     """Run the sequence beside layers that run one after another. Raises AssertionError where they differ."""
+    for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+        signal.setitimer(timer, LIMIT_SECONDS)
     seed, precision, maker = (folder / "seed").read_text().split()
     caffe.set_precision(precision)
     try:
@@ -34,4 +39,4 @@ def mutate(rng: random.Random, files: Files) -> Files:
     return {"seed": b"%d %s" % (rng.randrange(1 << 32), files["seed"].partition(b" ")[2])}
 
 
-KIND = Kind(seeds, read, mutate)
+KIND = Kind(seeds, read, mutate, n_at_once=10)

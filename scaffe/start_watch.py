@@ -39,7 +39,8 @@ TURN_SECONDS = 1.5
 """For the one that ends the job, before another one does."""
 END_SECONDS = 3.0
 LINE_SECONDS, PASSING_ON_SECONDS = 1.0, 0.2
-DEADLINE_VARIABLE, DEADLINE_SECONDS = "SCAFFE_DEADLINE", 900.0
+DEADLINE_VARIABLE, DEADLINE_SECONDS, LEAST_DEADLINE_SECONDS = "SCAFFE_DEADLINE", 900.0, 60.0
+"""At least the latter: a short deadline is one for calls, and a start on a busy node takes longer."""
 CODE = "import sys; sys.path.append(sys.argv[1]); import start_watch; start_watch.main(sys.argv[2:])"
 
 
@@ -275,7 +276,7 @@ def main(words: list[str]) -> None:
 
 def _seconds(word: str) -> float:
     with _suppress(ValueError):
-        return float(word)
+        return max(float(word), LEAST_DEADLINE_SECONDS)
     return DEADLINE_SECONDS
 
 

@@ -220,5 +220,6 @@ def test_the_kernels_list_of_children_is_the_one_of_all_processes(monkeypatch):
         child.kill()
 
 
-def test_a_deadline_that_is_no_number_is_the_default():
-    assert re.fullmatch("900.0 30.0", f"{start_watch._seconds('x')} {start_watch._seconds('30')}")
+@pytest.mark.parametrize(("word", "seconds"), [("x", 900), ("", 900), ("300", 300), ("60.5", 60.5), ("3", 60)])
+def test_a_start_has_a_minute_however_short_the_deadline_of_calls(word, seconds):
+    assert start_watch._seconds(word) == seconds

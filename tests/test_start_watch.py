@@ -48,7 +48,7 @@ def launch(tmp_path):
         job = subprocess.Popen([tmp_path / "prterun", "-c", script, RANK + body, str(n_ranks)], text=True,
                                env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
-        lines = [job.stdout.readline().split()[1:] for _ in range(n_ranks)]
+        lines = [line_of(job).split()[1:] for _ in range(n_ranks)]
         started.extend(int(pid) for _, *pids, _ in lines for pid in pids)
         return job, {spawned if namespace.endswith("@2") else int(rank): (int(pid), int(watch))
                      for rank, pid, watch, namespace in lines}
@@ -57,6 +57,15 @@ def launch(tmp_path):
     for pid in started:
         if is_there(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+def line_of(job):
+    """The next line that a job prints, and nothing of what follows: `communicate` does not see what a file object has
+    read ahead."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(job.stdout.fileno(), 1)):
+        line += byte
+    return line.decode()
 
 
 def is_there(pid):
@@ -173,7 +182,7 @@ except ChildProcessError:
 def test_a_watch_holds_nothing_of_its_rank(launch):
     """A launcher waits for the end of its ranks' output; a signal for the rank's group is none for the watch."""
     job, ranks = launch("os.write(1, b'ready\\n')" + IN_MPI_INIT, 1)
-    assert job.stdout.readline() == "ready\n"
+    assert line_of(job) == "ready\n"
     rank, watch = ranks[0]
     place = Path(f"/proc/{watch}")
     wait_until(lambda: len(list((place / "fd").iterdir())) == 3 and (place / "cwd").readlink() == Path("/"))

@@ -56,7 +56,7 @@ class Campaign:
         first = self._n_read[name]
         inputs = [self._input(name, kind, seeds, number) for number in range(first, first + kind.n_at_once)]
         self._n_read[name] += kind.n_at_once
-        verdicts = children.verdicts(kind.read, inputs)
+        verdicts = children.verdicts(kind.read, inputs, kind.patience)
         for number, (files, verdict) in enumerate(zip(inputs, verdicts, strict=True), first):
             if verdict:
                 self._note(name, number, files, verdict)
@@ -118,7 +118,7 @@ def replay(paths: Sequence[Path]) -> int:
     for path in paths:
         kind = kinds[path.resolve().parent.name]
         good_inputs(kind)
-        (verdict,) = children.verdicts(kind.read, [corpus.unpack(path)])
+        (verdict,) = children.verdicts(kind.read, [corpus.unpack(path)], kind.patience)
         print(f"{path}: {verdict or 'read or refused as it should be'}")
         n_failed += bool(verdict)
     return 1 if n_failed else 0

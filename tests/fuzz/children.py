@@ -23,34 +23,34 @@ LIMIT_SECONDS = 10  # of processor time
 CLOCK_SECONDS = 60  # by the clock, for a busy machine
 LIMIT_BYTES = 2 << 30
 AT_ONCE = 50  # inputs a child reads, since starting one takes longer than most inputs
-DEADLY = {signal.SIGPROF: f"hangs for {LIMIT_SECONDS} s", signal.SIGALRM: f"waits for {CLOCK_SECONDS} s"}
 
 
-def verdicts(read: Read, inputs: Sequence[Files]) -> list[str]:
+def verdicts(read: Read, inputs: Sequence[Files], patience: int = 1) -> list[str]:
     """What is wrong with how each input was read: "" where it was read, or refused in one line that names its file.
 
     Args:
         read: reads the folder in which an input lies, which is the current one; runs in a child.
         inputs: any number.
+        patience: how many times the limits of time an input may take.
     """
     found: list[str] = []
     while len(found) < len(inputs):
         some = inputs[len(found):len(found) + AT_ONCE]
-        told, status = _in_child(read, some)
+        told, status = _in_child(read, some, patience)
         found += told
         if len(told) < len(some):
-            found.append(_end(status))
+            found.append(_end(status, patience))
     return found
 
 
-def _in_child(read: Read, inputs: Sequence[Files]) -> tuple[list[str], int]:
+def _in_child(read: Read, inputs: Sequence[Files], patience: int) -> tuple[list[str], int]:
     """The verdicts of the inputs that were read to the end, and the child's exit status."""
     here, there = os.pipe()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         child = os.fork()
         if child == 0:
             os.close(here)
-            _child(read, inputs, Path(folder), there)
+            _child(read, inputs, patience, Path(folder), there)
         os.close(there)
         with os.fdopen(here) as lines:
             told = [json.loads(line) for line in lines]
@@ -58,14 +58,16 @@ def _in_child(read: Read, inputs: Sequence[Files]) -> tuple[list[str], int]:
     return told, status
 
 
-def _end(status: int) -> str:
+def _end(status: int, patience: int) -> str:
+    deadly = {signal.SIGPROF: f"hangs for {LIMIT_SECONDS * patience} s",
+              signal.SIGALRM: f"waits for {CLOCK_SECONDS * patience} s"}
     if os.WIFSIGNALED(status):
         number = signal.Signals(os.WTERMSIG(status))
-        return DEADLY.get(number, f"dies of {number.name}")
+        return deadly.get(number, f"dies of {number.name}")
     return f"exits with {os.waitstatus_to_exitcode(status)}"
 
 
-def _child(read: Read, inputs: Sequence[Files], folder: Path, told: int) -> None:
+def _child(read: Read, inputs: Sequence[Files], patience: int, folder: Path, told: int) -> None:
     """Never returns."""
     try:
         faulthandler.disable()  # what becomes of the child is the parent's to tell
@@ -76,7 +78,7 @@ def _child(read: Read, inputs: Sequence[Files], folder: Path, told: int) -> None
         warnings.simplefilter("ignore")
         gc.freeze()
         for number, files in enumerate(inputs):
-            verdict = _verdict(read, files, folder / str(number))
+            verdict = _verdict(read, files, patience, folder / str(number))
             os.write(told, json.dumps(verdict).encode() + b"\n")
     finally:
         os._exit(0)
@@ -88,11 +90,11 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _verdict(read: Read, files: Files, folder: Path) -> str:
+def _verdict(read: Read, files: Files, patience: int, folder: Path) -> str:
     lay_out(files, folder)
     os.chdir(folder)
-    signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, CLOCK_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS * patience)
+    signal.setitimer(signal.ITIMER_REAL, CLOCK_SECONDS * patience)
     try:
         read(folder)
         return ""

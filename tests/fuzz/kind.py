@@ -26,12 +26,14 @@ class Kind:
         read: reads a folder with all our code for this kind. Raises ExpectedError for what it refuses.
         mutate: a good input into a damaged one.
         n_at_once: inputs before the next kind's turn; fewer where each takes long.
+        patience: how many times the limits of time (`children`) an input may take.
     """
 
     seeds: Callable[[Path], list[Files]]
     read: Callable[[Path], object]
     mutate: Mutate
     n_at_once: int = 50
+    patience: int = 1
 
 
 def one_file(*mutators: plain.Mutator) -> Mutate:

@@ -19,7 +19,7 @@ LONG = ("command_line",)  # runs every command
 def test_what_failed_once(name):
     kind = all_kinds()[name]
     good_inputs(kind)
-    verdicts = children.verdicts(kind.read, [corpus.unpack(path) for path in KEPT[name]])
+    verdicts = children.verdicts(kind.read, [corpus.unpack(path) for path in KEPT[name]], kind.patience)
     assert {path.name: verdict for path, verdict in zip(KEPT[name], verdicts, strict=True) if verdict} == {}
 
 
@@ -81,6 +81,12 @@ def test_what_never_ends_is_seen(read, limit, verdict, monkeypatch):
         assert found.startswith(verdict)
 
 
+def test_a_kind_may_have_more_time(monkeypatch):
+    monkeypatch.setattr(children, "LIMIT_SECONDS", 0.25)
+    (found,) = children.verdicts(spin, [{"file": b"x"}], 2)
+    assert found == "hangs for 0.5 s"
+
+
 def test_an_input_is_kept_and_comes_back(tmp_path):
     files = {"a": b"\x00\xff" * 1000, "list": b""}
     path = corpus.keep(tmp_path, "lmdb", files)
@@ -112,7 +118,7 @@ def test_every_kind_has_its_share_of_the_time(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(campaign, "good_inputs", lambda kind: [{}])
     monkeypatch.setattr(campaign.children, "verdicts",
-                        lambda read, inputs: now.__setitem__(0, now[0] + read(inputs)) or [""] * len(inputs))
+                        lambda read, inputs, patience: now.__setitem__(0, now[0] + read(inputs)) or [""] * len(inputs))
     kinds = {name: Kind(None, lambda inputs, cost=cost: cost, lambda rng, files: files, n_at_once=n)
              for name, cost, n in (("slow", 10.0, 2), ("quick", 1.0, 50))}
     monkeypatch.setattr(campaign, "all_kinds", lambda: kinds)

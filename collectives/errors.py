@@ -16,6 +16,10 @@ class CommError(ExpectedError):
     rank_in_part: int | None = None
 
 
+class LostWhileStarting(CommError):
+    """Ranks, perhaps rank 0, are gone before the job's first communicator is made."""
+
+
 class RankLost(CommError):
     """Ranks are gone; what was under way on their communicator is lost on every rank (`Communicator.shrink` goes on).
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from scaffe import forking, start_watch
-from scaffe.collectives.errors import CommError
+from scaffe.collectives.errors import CommError, LostWhileStarting
 from scaffe.collectives.leftovers import remove_left
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.ending import ENDING, finalize_at_exit
@@ -173,13 +173,13 @@ def all_through(make: Callable[[], T]) -> T:
         make: makes it.
 
     Raises:
-        CommError: a rank is lost meanwhile.
+        LostWhileStarting: a rank is lost meanwhile.
     """
     try:
         made = make()
     except Exception as error:
         if "mpi4py.MPI" in sys.modules and ulfm.is_loss(error):
-            raise CommError("another rank was lost while MPI was starting") from None
+            raise LostWhileStarting("another rank was lost while MPI was starting") from None
         raise
     start_watch.end()
     return made

@@ -40,7 +40,7 @@ TURN_SECONDS = 1.5
 END_SECONDS = 3.0
 LINE_SECONDS, PASSING_ON_SECONDS = 1.0, 0.2
 DEADLINE_VARIABLE, DEADLINE_SECONDS, LEAST_DEADLINE_SECONDS = "SCAFFE_DEADLINE", 900.0, 60.0
-"""At least the latter: a short deadline is one for calls, and a start on a busy node takes longer."""
+"""What a start has at least: on a busy node it takes longer than a short deadline for calls."""
 CODE = "import sys; sys.path.append(sys.argv[1]); import start_watch; start_watch.main(sys.argv[2:])"
 
 
@@ -116,7 +116,8 @@ def end() -> None:
 
 
 def root_has_loaded_mpi(variable: str) -> bool:
-    """Whether rank 0, where it can be seen beside this one, has. A launcher says ranks in that variable."""
+    """Whether rank 0, if this rank's launcher has started it too, has loaded mpi4py. ``variable``: of the environment,
+    in which the launcher gives ranks."""
     return any(_variable(pid, variable) == "0" and "/mpi4py/" in _read(f"/proc/{pid}/maps")
                for pid in _children(os.getppid()))
 

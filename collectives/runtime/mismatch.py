@@ -41,10 +41,10 @@ def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:
 
 
 def require_alike(calls: Sequence[tuple[str, str]]) -> None:
-    """Checks what ranks have told one another before a call.
+    """Checks that all ranks make the same call, and that each can.
 
     Args:
-        calls: by rank, the call in words, and why the rank cannot make it; empty where it can.
+        calls: for each rank, the call in words, and the reason why it cannot make it, or "".
 
     Raises:
         CommError: the same on every rank, where calls differ or one has a fault.

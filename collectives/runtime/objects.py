@@ -1,4 +1,4 @@
-"""mpi4py's collectives on objects, where what one rank cannot do, or does otherwise, is everybody's error."""
+"""mpi4py's collectives on objects. A fault, or another call, on one rank is a CommError on all of them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ObjectCall:
     def run(self) -> Any:
         """Makes the call; all ranks do.
 
-        Whether all make the same one, and can, is told before anything is sent: the others would wait for a rank that
-        had failed in between, and MPI may give a message of one call to another one.
+        The ranks first exchange their calls and faults. Without that, ranks would wait for one that had failed, and MPI
+        could match a message of one call with another call.
 
         Returns:
             What mpi4py's call does.

@@ -75,12 +75,12 @@ def help_text() -> str:
 def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
     """As ``fail``, where nothing else ends the ranks together: the launcher kills all others as soon as one has ended
     with an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own,
-    and says it; a wrong command line is the same one everywhere, unless rank 0 is seen to go on. Returns the code,
+    and says it; a wrong command line is the same one everywhere, unless rank 0 is seen to pass. Returns the code,
     unless MPI has started."""
     start_watch.fails()
     variable, rank = _launched_rank()
     if rank != 0:
-        is_own = _root_goes_on(variable)
+        is_own = _is_loss(error) or _root_has_passed(variable)
         if code != 2 or is_own:
             sys.stderr.write(f"scaffe: rank {rank}: {message}\n")
     fail(message, code, error, rank == 0)
@@ -89,9 +89,15 @@ def fail_before_mpi(message: str, code: int, error: BaseException | None = None)
     return code
 
 
-def _root_goes_on(variable: str) -> bool:
-    """Leaves rank 0 time for what all ranks do. Whether it has got past the point at which this one fails; by then
-    at once."""
+def _is_loss(error: BaseException | None) -> bool:
+    """Whether ranks are lost, perhaps rank 0, which then says nothing. Imports nothing that is not there."""
+    errors = sys.modules.get("scaffe.collectives.errors")
+    return errors is not None and isinstance(error, errors.LostWhileStarting)
+
+
+def _root_has_passed(variable: str) -> bool:
+    """Whether rank 0 has passed the point at which this rank fails: it has loaded MPI. If it is not seen to, it has
+    ``ROOT_SPEAKS_FIRST_SECONDS`` to report the error that all ranks make."""
     for _ in range(round(ROOT_SPEAKS_FIRST_SECONDS / LOOK_SECONDS)):
         if "mpi4py.MPI" not in sys.modules and start_watch.root_has_loaded_mpi(variable):
             return True

@@ -139,7 +139,7 @@ class Passes:
         self._net.reshape()
 
     def _note_params(self) -> None:
-        """Layers may be about to write their parameters, which other nets may share."""
+        """Mark the parameters that layers may write in the next pass as changed: other nets may share them."""
         for blob in self._written:
             blob.writes.note()
 

@@ -1,6 +1,7 @@
 """An error that a rank other than 0 has alone, before MPI starts, is said without waiting for rank 0."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -38,6 +39,27 @@ def test_a_rank_does_not_wait_for_a_rank_0_that_has_come_to_mpi(tmp_path, variab
     finally:
         root.communicate("\n")
     assert (done.returncode, done.stderr) == (code, said)
+
+
+LOSE_ROOT = """
+import os, signal
+from scaffe.collectives import Communicator
+make = Communicator.__init__
+def lose(self, comm=None, *arguments, **more):
+    if comm is not None and comm.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    make(self, comm, *arguments, **more)
+Communicator.__init__ = lose
+"""
+
+
+@pytest.mark.mpi_job
+@pytest.mark.parametrize("n_ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
+def test_ranks_do_not_wait_for_a_rank_0_that_is_lost_behind_mpi_init(n_ranks):
+    command = [*mpirun(n_ranks), "--with-ft", "ulfm", sys.executable, "-c", LOSE_ROOT + MAIN]
+    done = subprocess.run([*command, "bench", "reduce", "-m", "4:8"], capture_output=True, text=True, timeout=200)
+    assert "Traceback" not in done.stderr
+    assert re.search(r"^scaffe: rank [12]: another rank was lost while MPI was starting$", done.stderr, re.M)
 
 
 @pytest.mark.mpi_job

@@ -40,6 +40,10 @@ def write(folder: Path, databases: Path, display: int, max_iter: int, more: str 
     return folder
 
 
+# Of SLURM's states; a job that waits, starts (CONFIGURING), runs, ends or goes back into the queue shows others.
+ENDS = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+
+
 class Job:
     """A job file of jobs/ submitted from a folder; its output goes to job.log there."""
 
@@ -69,7 +73,16 @@ class Job:
         return next(word.removeprefix("JobState=") for word in words if word.startswith("JobState="))
 
     def ends(self, seconds: float) -> str:
-        """Wait for its end; returns the last state."""
-        wait_until(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED", "PREEMPTED"), seconds,
-                   f"the end of job {self.id} ({self.log}: {self.text()[-2000:]})")
-        return self.state()
+        """Wait for its end; returns that state."""
+        state = ""
+
+        def has_ended() -> bool:
+            nonlocal state
+            state = self.state()
+            return state in ENDS
+
+        try:
+            wait_until(has_ended, seconds, f"the end of job {self.id}")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}, but {state} ({self.log}: {self.text()[-2000:]})") from error
+        return state

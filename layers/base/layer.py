@@ -38,6 +38,9 @@ class ParamMemory(Protocol):
         """An array, (n_elems,), for pieces of which each starts at an element of it: their own memory, if they lie
         there so; else new."""
 
+    def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """Whether two arrays made here are the same memory."""
+
 
 @dataclass
 class Context:

@@ -14,7 +14,6 @@ from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
 from scaffe.nets.flat_pieces import Pieces, copy_into
-from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
@@ -89,7 +88,7 @@ class FlatParams:
             self.move(zeros)
         else:
             flat = memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype)
-            self._bind_data(flat, memory.is_same if isinstance(memory, BackedMemory) else _is_same)
+            self._bind_data(flat, memory.is_same)
             self._bind_diff(in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:

@@ -29,7 +29,8 @@ from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe.collectives.communicator import Communicator  # noqa: E402
-from scaffe.layers.base.layer import TEST, TRAIN, Context  # noqa: E402
+from scaffe.layers.base.context import Context  # noqa: E402
+from scaffe.layers.base.layer import TEST, TRAIN  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.activation_memory import pass_diffs  # noqa: E402

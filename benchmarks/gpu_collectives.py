@@ -35,7 +35,7 @@ from launcher import mpirun  # noqa: E402
 from scaffe.collectives.bench.options import sizes  # noqa: E402
 from scaffe.collectives.cuda import device  # noqa: E402
 from scaffe.collectives.cuda.kernels import kernels  # noqa: E402
-from scaffe.collectives.describe import describe_mpi  # noqa: E402
+from scaffe.collectives.launch import describe_mpi  # noqa: E402
 
 WAYS = {
     "ipc": ("M", {}),

@@ -38,7 +38,8 @@ from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
-from scaffe.layers.base.layer import TRAIN, Context, Layer  # noqa: E402
+from scaffe.layers.base.context import Context  # noqa: E402
+from scaffe.layers.base.layer import TRAIN, Layer  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
@@ -48,11 +49,10 @@ from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.group import Group  # noqa: E402
+from scaffe.training.partition.layers.inner_product import OwnImagesFirst, ProductByInputs  # noqa: E402
 from scaffe.training.partition.layers.interior import InteriorFirst  # noqa: E402
-from scaffe.training.partition.layers.own_images_first import OwnImagesFirst  # noqa: E402
-from scaffe.training.partition.layers.product import ProductByInputs  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
-from scaffe.training.partition.planner.prices import Ranks  # noqa: E402
+from scaffe.training.partition.planner.cost_model import Ranks  # noqa: E402
 from scaffe.training.partition.planner.rewrite import MOVE  # noqa: E402
 from scaffe.training.partition.planner.search import Plan  # noqa: E402
 from scaffe.training.partition.planner.shapes import LayerShape, shapes_of  # noqa: E402

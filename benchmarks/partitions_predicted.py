@@ -20,7 +20,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 
 from partitions import speech  # noqa: E402
 
-from scaffe.layers.base.layer import TRAIN, Context  # noqa: E402
+from scaffe.layers.base.context import Context  # noqa: E402
+from scaffe.layers.base.layer import TRAIN  # noqa: E402
 from scaffe.line_chart import Axis, Chart, Line, Logarithmic  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import launcher  # noqa: F401 - this process and its children find scaffe
 
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "fashion_mnist"

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from scaffe.data.convert.lmdb_writer import write_lmdb  # noqa: E402
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions  # noqa: E402
 from scaffe.data.feeds.image_feed import image_feed  # noqa: E402
-from scaffe.data.order.in_order import InOrder  # noqa: E402
-from scaffe.data.order.visits import visits_in_training  # noqa: E402
+from scaffe.data.order.orders import InOrder  # noqa: E402
+from scaffe.data.order.share import visits_in_training  # noqa: E402
 from scaffe.data.records.datum import encode_image  # noqa: E402
 from scaffe.data.records.decode import opencv  # noqa: E402
 from scaffe.data.records.transform import Transform, TransformOptions  # noqa: E402

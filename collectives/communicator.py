@@ -12,9 +12,9 @@ import numpy as np
 from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.fault_tolerance.losses import outlived
 from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
-from scaffe.collectives.loss.losses import outlived
-from scaffe.collectives.planning import partition
+from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
@@ -25,9 +25,8 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
-    from scaffe.collectives.loss.losses import Losses
-    from scaffe.collectives.runtime.lasting import LastingMessages
-    from scaffe.collectives.runtime.point_to_point import PointToPoint
+    from scaffe.collectives.fault_tolerance.losses import Losses
+    from scaffe.collectives.runtime.point_to_point import LastingMessages, PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
 
@@ -157,7 +156,7 @@ class Communicator(Freeable):
     def part(self, n_elems: int, rank: int | None = None) -> slice:
         """The slice that `rank` (default: this one) owns in reduce_scatter and allgather. CommError for another."""
         rank = self.rank if rank is None else arguments.existing_rank("rank", rank, self.n_ranks)
-        return partition.part(rank, self.n_ranks, arguments.bounded("n_elems", n_elems, 0, sys.maxsize))
+        return plan.part(rank, self.n_ranks, arguments.bounded("n_elems", n_elems, 0, sys.maxsize))
 
     def can(self, collective: str, algorithm: str) -> bool:
         """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""

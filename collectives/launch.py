@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 from scaffe import forking, start_watch
 from scaffe.collectives.errors import CommError, LostWhileStarting
+from scaffe.collectives.fault_tolerance import ulfm
+from scaffe.collectives.fault_tolerance.finalize import ENDING, finalize_at_exit
 from scaffe.collectives.leftovers import remove_left
-from scaffe.collectives.loss import ulfm
-from scaffe.collectives.loss.ending import ENDING, finalize_at_exit
 from scaffe.collectives.runtime.freed import child_line
 from scaffe.environment import RANKS_PER_NODE
 from scaffe.environment import check as check_variables
@@ -202,3 +204,30 @@ def may_use_threads() -> bool:
         sys.stderr.write("collectives: MPI does not grant MPI_THREAD_MULTIPLE, which the helper thread needs: "
                          "non-blocking collectives run when they are called\n")
     return False
+
+
+def describe_mpi() -> str:
+    """Names the MPI library that mpi4py loads and says whether it takes GPU memory, or why there is none.
+
+    MPI is not started.
+    """
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        return f"MPI: none ({str(error).splitlines()[0]}); one rank runs without it"
+    version = " ".join(MPI.Get_library_version().split(",")[0].split())
+    return f"MPI: {version}; {_gpu_memory()}"
+
+
+def _gpu_memory() -> str:
+    """Whether messages may lie in GPU memory, where the library can be asked (Open MPI's MPIX_Query_cuda_support)."""
+    try:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        loaded = next(line.split()[-1] for line in maps if "/libmpi.so" in line)
+        asked = ctypes.CDLL(loaded).MPIX_Query_cuda_support
+    except (OSError, AttributeError, StopIteration):
+        return "it cannot be asked whether it is CUDA-aware"
+    return "CUDA-aware" if asked() else "not CUDA-aware (or not before it is started)"

@@ -28,7 +28,7 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
     "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),
     "scaffe.classifier": ("Classifier",),
     "scaffe.detector": ("Detector",),
-    "scaffe.report.losses": ("plot_losses",),  # not Caffe's
+    "scaffe.report.charts": ("plot_losses",),  # not Caffe's
 }
 _MODULES = ("_caffe", "classifier", "coord_map", "detector", "draw", "io", "layers", "log", "net_spec", "proto",
             "pycaffe")

@@ -7,22 +7,22 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a word while this imports, too
 
 from scaffe import start_watch  # noqa: E402
-from scaffe.training import early_signals  # noqa: E402
+from scaffe.training.observers import signals  # noqa: E402
 
 
 def main() -> int:
     """Run the command line of this process. Returns the exit code."""
     if sys.argv[1:2] in (["train"], ["join"]):
-        early_signals.note_signals()  # ahead of all that takes time, imports too
+        signals.note_signals()  # ahead of all that takes time, imports too
         start_watch.begin()
-    with early_signals.ended_by_interrupt():
+    with signals.ended_by_interrupt():
         from scaffe.cli import streams
         from scaffe.cli.main import main as run
 
         streams.open_closed_ones()
         with streams.quiet_without_a_reader():
             code = run()
-    early_signals.ignore_signals()
+    signals.ignore_signals()
     return code
 
 

@@ -19,10 +19,8 @@ from scaffe.pictures.drawing.graphviz import (
     get_pooling_types_dict,
     get_pydot_graph,
 )
-from scaffe.pictures.drawing.layout import DIRECTIONS
-from scaffe.pictures.drawing.picture import net_picture
-from scaffe.pictures.drawing.png import to_png
-from scaffe.pictures.drawing.svg import to_svg
+from scaffe.pictures.layout import DIRECTIONS
+from scaffe.pictures.net_picture import net_picture, to_png, to_svg
 
 __all__ = ["BLOB_STYLE", "LAYER_STYLE_DEFAULT", "NEURON_LAYER_STYLE", "choose_color_by_layertype", "draw_net",
            "draw_net_to_file", "get_edge_label", "get_layer_label", "get_layer_lr_mult", "get_pooling_types_dict",

@@ -6,8 +6,11 @@ import errno
 import mmap
 import os
 import stat
+import zlib
 from pathlib import Path
 from typing import BinaryIO
+
+from scaffe.errors import UserError
 
 KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 DEFLATE_RATIO = 1032  # the most that deflate (gzip, HDF5's usual filter) can shrink anything
@@ -75,3 +78,18 @@ def there(path: str | Path) -> bool:
 def most_unpacked_bytes(n_packed: int) -> int:
     """The most bytes that ``n_packed`` bytes of a compressed file may unpack to; more is treated as an attack."""
     return max(ALWAYS_ALLOWED_BYTES, DEFLATE_RATIO * n_packed)
+
+
+CHUNK_BYTES = 1 << 20
+
+
+def checksum(path: str | Path) -> int:
+    """The CRC-32 of a file. Raises UserError."""
+    crc = 0
+    try:
+        with open_input(path) as file:
+            while piece := file.read(CHUNK_BYTES):
+                crc = zlib.crc32(piece, crc)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    return crc

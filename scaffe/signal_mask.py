@@ -38,8 +38,7 @@ from numba import types
 from numba.core import cgutils
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import intrinsic
-from scaffe.jit.native import array_at
+from scaffe.jit.bfloat16 import array_at, intrinsic
 
 MASK_BYTES = 128  # of a sigset_t; glibc's is the longest
 NOT_ZERO = -1  # a call's own number, see ``call_in_a_row``

@@ -12,7 +12,7 @@ PACKAGES = ("numpy", "numba", "protobuf", "lmdb", "h5py", "mpi4py")
 
 def describe() -> str:
     """``scaffe --version``: the version, the Python and packages it runs on, oneDNN and the MPI library."""
-    from scaffe.collectives.describe import describe_mpi
+    from scaffe.collectives.launch import describe_mpi
     from scaffe.layers.kernels.cpu import describe as describe_kernels
 
     return "\n".join([f"scaffe {scaffe.__version__}", f"Python {platform.python_version()}, {packages()}",

@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
 GROUND = tuple(f"scaffe.{name}" for name in (
     "atomic_files", "cores", "environment", "errors", "flags", "forking", "hdf5_input", "input_files", "jit",
-    "line_chart", "live_line", "log", "lost_pages", "machine_code", "markup", "private_files", "proto", "signal_mask",
-    "start_watch", "temporary", "threads", "write_back"))
+    "line_chart", "live_line", "log", "machine_code", "mapped_files", "mapped_memory", "markup", "private_files",
+    "proto", "signal_mask",
+    "start_watch", "temporary", "threads"))
 BELOW = ("scaffe.layers", "scaffe.data", "scaffe.collectives")
 MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.layers": (),
@@ -24,9 +25,10 @@ MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.files": (),
     "scaffe.pictures": ("scaffe.data",),
     "scaffe.report": ("scaffe.pictures", "scaffe.files"),
+    "scaffe.memory": ("scaffe.nets", "scaffe.files", "scaffe.layers", "scaffe.data"),
     "scaffe.nets": ("scaffe.files", "scaffe.layers", "scaffe.data"),
     "scaffe.export": ("scaffe.nets", "scaffe.files"),
-    "scaffe.training": ("scaffe.nets", "scaffe.files", *BELOW),
+    "scaffe.training": ("scaffe.memory", "scaffe.nets", "scaffe.files", *BELOW),
     "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", "scaffe.pictures", *BELOW),
     "scaffe.torch": ("scaffe.collectives",),
     "scaffe.cli": ("scaffe",),
@@ -107,7 +109,7 @@ def test_rooms_of_the_server_import_one_way(trees):
         if name.startswith(home) and (ROOT / "collectives/server" / (room := name.split(".")[3])).is_dir():
             rooms.setdefault(room, set()).update(o.split(".")[3] for o in others if o.startswith(home))
     graph = {name: others - {name} for name, others in rooms.items()}
-    assert {"clocks", "nodes", "workers"} <= set(graph)
+    assert {"protocol", "nodes", "workers"} <= set(graph)
     assert not [name for name in graph if name in reached(graph, name)]
     assert set().union(*graph.values()) <= set(graph)
 

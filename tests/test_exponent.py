@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.jit import compiled
-from scaffe.jit.exponent import exponential
+from scaffe.jit.loops import exponential
 
 
 @compiled

@@ -202,8 +202,8 @@ def test_children_compute_on_inherited_and_on_new_nets(variables):
 
 
 def test_a_team_of_pythons_threads_works_in_a_child(forked):
-    from scaffe.layers.kernels.cpu.teams import PoolTeam
-    from scaffe.layers.kernels.cpu.worker_threads import WorkerThreads
+    from scaffe.layers.kernels.cpu.threads.parts import WorkerThreads
+    from scaffe.layers.kernels.cpu.threads.teams import PoolTeam
 
     def names():
         found = []

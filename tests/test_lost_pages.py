@@ -57,8 +57,8 @@ memory.sum()
 BACKED = """
 import os, sys
 import numpy as np
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.spill_file import SpillFile
+from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.spill_file import SpillFile
 made = BackedMemory(SpillFile(sys.argv[1]), 5)
 values = made.zeros(1 << 18, np.float32)
 values[:] = 1
@@ -68,7 +68,7 @@ values.sum()
 LMDB = """
 import os, sys
 from pathlib import Path
-from scaffe.data.sources.lmdb_file import LmdbFile
+from scaffe.data.sources.lmdb import LmdbFile
 file = LmdbFile(Path(sys.argv[1]))
 os.truncate(Path(sys.argv[1]) / "data.mdb", 8192)
 file.bytes.sum()
@@ -76,7 +76,7 @@ file.bytes.sum()
 TABLES = """
 import os, sys
 from scaffe.collectives import Communicator
-from scaffe.collectives.server.memory.tier import InFile
+from scaffe.collectives.server.memory.common import InFile
 world = Communicator.world()
 tables = InFile(world, 1 << 20, sys.argv[1])
 world.barrier()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from scaffe import private_files
-from scaffe.layers.kernels.cuda.cudnn import plan_store
-from scaffe.layers.kernels.cuda.cudnn.plan_store import Choice
+from scaffe.layers.kernels.cuda.cudnn import plans
+from scaffe.layers.kernels.cuda.cudnn.plans import Choice
 from tests.test_jit import CALLEE, said
 
 STRANGER = 65534
@@ -106,9 +106,9 @@ def test_without_any_folder_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("SCAFFE_CACHE", "/dev/null")
     private_files._usable.cache_clear()
     assert private_files.kept_folder("x") is None
-    with plan_store.turn():
-        plan_store.keep("a", Choice("b"))
-    assert plan_store.find("a") is None
+    with plans.turn():
+        plans.keep("a", Choice("b"))
+    assert plans.find("a") is None
 
 
 class Planted:
@@ -190,9 +190,9 @@ def as_a_stranger(act: Callable[[], object]) -> None:
 
 def test_choices_of_plans_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
-    plan_store.keep("a", Choice("1"))
-    (path,) = (tmp_path / plan_store.FOLDER).iterdir()
-    plan_store.keep("b", Choice("2"))
-    assert (plan_store.find("a"), plan_store.find("b"), plan_store.find("c")) == (Choice("1"), Choice("2"), None)
+    plans.keep("a", Choice("1"))
+    (path,) = (tmp_path / plans.FOLDER).iterdir()
+    plans.keep("b", Choice("2"))
+    assert (plans.find("a"), plans.find("b"), plans.find("c")) == (Choice("1"), Choice("2"), None)
     path.chmod(0o666)
-    assert plan_store.find("a") is None
+    assert plans.find("a") is None

@@ -20,7 +20,8 @@ import numpy as np
 from scaffe.errors import ExpectedError
 from scaffe.files.repair import repair_net
 from scaffe.files.upgrade import upgrade_net
-from scaffe.layers.base.layer import Context, layer_types
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph

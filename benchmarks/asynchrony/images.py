@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 from scaffe.data.convert.writers import writer_of
 from scaffe.data.records.datum import encode_image
 from scaffe.data.records.idx import read_idx

@@ -23,7 +23,7 @@ from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.training.assembly import build_solver  # noqa: E402
-from scaffe.training.lbfgs.pace import Pace  # noqa: E402
+from scaffe.training.lbfgs.portions import Pace  # noqa: E402
 from scaffe.training.strategies import WORKER, look_up  # noqa: E402
 
 N_ROWS, N_PORTIONS, N_REPLICAS, N_WARM = 960, 48, 4, 4

@@ -15,7 +15,7 @@ from mpi4py import MPI
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from scaffe.collectives.planning.datatypes import OPS  # noqa: E402
-from scaffe.collectives.planning.partition import bounds  # noqa: E402
+from scaffe.collectives.planning.plan import bounds  # noqa: E402
 from scaffe.collectives.shared.kernels import block_for, combine_ranks  # noqa: E402
 
 N_WARM = 2

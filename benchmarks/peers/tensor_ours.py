@@ -15,7 +15,8 @@ from peers.ddp_ours import Loss  # noqa: E402
 
 from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
-from scaffe.layers.base.layer import TRAIN, Context  # noqa: E402
+from scaffe.layers.base.context import Context  # noqa: E402
+from scaffe.layers.base.layer import TRAIN  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
 from scaffe.nets.devices import load_kernels  # noqa: E402

@@ -17,15 +17,12 @@ import numpy as np
 from sandblaster_parts.machines import Machines, Rates
 from sandblaster_parts.task import Task
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.collectives.server.vectors.layout import Blocks
-from scaffe.collectives.server.vectors.shard import VectorShard
+from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
 from scaffe.training.lbfgs.descent import Lbfgs
-from scaffe.training.lbfgs.objective import Smooth, X, first_commands
-from scaffe.training.lbfgs.pace import Pace
-from scaffe.training.lbfgs.pairs import Pairs
-from scaffe.training.lbfgs.portions import Portions
-from scaffe.training.lbfgs.requests import Requests, Run
-from scaffe.training.lbfgs.wolfe import Rules
+from scaffe.training.lbfgs.line_search import Rules
+from scaffe.training.lbfgs.objective import Requests, Run, Smooth, X, first_commands
+from scaffe.training.lbfgs.portions import Pace, Portions
+from scaffe.training.lbfgs.two_loop import Pairs
 
 BATCH, PORTION, DECAY_FACTOR, WARM_IMAGES = 64, 250, 5e-4, 6400
 MOST_REFUSED = 4

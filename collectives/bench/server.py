@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scaffe.collectives.bench.buffers import HostBuffers
-from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.bench.payload import HostBuffers, Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.server import ParameterServer

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from scaffe.atomic_files import check_writable
-from scaffe.collectives.bench import buffers as where
+from scaffe.collectives.bench import payload as where
 from scaffe.collectives.bench import report
-from scaffe.collectives.bench.buffers import HostBuffers, check_room
-from scaffe.collectives.bench.check_auto import MOST, check
-from scaffe.collectives.bench.latency import measure_latency
 from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
 from scaffe.collectives.bench.options import algorithms, bench_flags, iterations, sizes
-from scaffe.collectives.bench.overlap import measure_overlap
-from scaffe.collectives.bench.payload import Payload
-from scaffe.collectives.bench.root import on_root
+from scaffe.collectives.bench.overlap import measure_latency, measure_overlap
+from scaffe.collectives.bench.payload import HostBuffers, Payload, check_room
+from scaffe.collectives.bench.report import MOST, check, on_root
 from scaffe.collectives.bench.server import SAME_BYTES, ServerRunner, slacks
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError

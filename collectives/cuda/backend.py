@@ -6,12 +6,12 @@ from typing import Any
 
 from scaffe.collectives.cuda.cupy_types import DeviceArray
 from scaffe.collectives.cuda.device import Point
-from scaffe.collectives.cuda.messages.wire import DeviceWire
+from scaffe.collectives.cuda.messages.transport import DeviceWire
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.planning.levels import Part
-from scaffe.collectives.runtime.backend import Backend
+from scaffe.collectives.runtime.engine import Backend
 from scaffe.collectives.transport.transport import Transport
 
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")

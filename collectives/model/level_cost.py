@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from scaffe.collectives.model.events import compile_plans, finish_times
-from scaffe.collectives.model.levels import segments_of
 from scaffe.collectives.model.machine import Machine
-from scaffe.collectives.planning import partition
+from scaffe.collectives.model.simulator import segments_of
+from scaffe.collectives.planning import plan as partition
+from scaffe.collectives.planning.algorithm import Pattern
 from scaffe.collectives.planning.levels import Across, Levels, Phase, Within
-from scaffe.collectives.planning.pattern import Pattern
 from scaffe.collectives.planning.plan import Plan, Step
 from scaffe.collectives.shared.schedule import BY_PARTS, Segment
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from scaffe.atomic_files import make_folder, write_whole
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.model import server_figures
+from scaffe.collectives.model import server
 from scaffe.collectives.model.cost import Setting, fastest, predict
 from scaffe.collectives.model.machine import GPU_CLUSTER_2016, GPU_CLUSTER_2023, Machine
-from scaffe.collectives.planning.registry import COLLECTIVES
+from scaffe.collectives.planning.algorithm import COLLECTIVES
 from scaffe.collectives.topology import Topology
 from scaffe.flags import MOST_BYTES, MOST_RANKS, Flags, number, whole
 from scaffe.flags.flag import Range
@@ -132,7 +132,7 @@ def main(argv: Sequence[str]) -> int:
     if options.out:
         make_folder(options.out, CommError)
     if options.server:
-        server_figures.run(options, machine)
+        server.run(options, machine)
         return 0
     topology = Topology.from_ranks_per_node(options.ranks, options.ranks_per_node)
     table = rows(topology, machine, options.max_bytes, options.collective)

@@ -1,21 +1,120 @@
-"""Parses an algorithm's name: shared memory within nodes, a message pattern across, half precision on the wire.
-
-A name is `[M|S][PATTERN][:WIRE]`, for example `M`, `C`, `SR` or `MCB-4:bf16`; or another library, `mpi` or `nccl`; or
-`auto` or `own`, which leave the choice to the tuned table. With `M` and `S` the ranks of a node combine in shared
-memory. After `M` PATTERN runs between one rank of each node; after `S` it runs once for each rank of a node, between
-the ranks of the same number on all nodes, each on its share of the buffer (see `levels`). Without either, PATTERN runs
-between all ranks (see `pattern`). WIRE is `fp16` or `bf16` (see `transport.wire`). `M2` is `M` that also gives each
-result to the rank after the one that it is for.
-"""
+"""Algorithms by name: shared memory within nodes, a message pattern across, half precision on the wire; and which
+there are."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import ModuleType
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.pattern import Pattern
-from scaffe.collectives.planning.pattern import parse as parse_pattern
+from scaffe.collectives.planning import algorithms
+
+COLLECTIVES = ("reduce", "bcast", "allreduce", "reduce_scatter", "allgather")
+TREE = "tree"
+"""The shape whose names are compositions (see `pattern`); every other shape has one name, and aliases."""
+
+
+@cache
+def modules() -> dict[tuple[str, str], ModuleType]:
+    """Imports all planners.
+
+    Returns:
+        (collective, shape) -> module, in alphabetical order of shapes.
+    """
+    found = (module.name.rpartition("_") for module in pkgutil.iter_modules(algorithms.__path__))
+    return {(collective, shape): importlib.import_module(f"{algorithms.__name__}.{collective}_{shape}")
+            for collective, _, shape in sorted(found, key=lambda parts: parts[2]) if collective in COLLECTIVES}
+
+
+@cache
+def shape_names() -> dict[str, tuple[str, ...]]:
+    """The names of each shape, trees excepted.
+
+    Returns:
+        Shape -> its names: those of `NAMES` in its modules, the short one first, then the shape itself.
+
+    Raises:
+        CommError: two shapes share a name.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for (_, shape), module in modules().items():
+        if shape != TREE:
+            found.setdefault(shape, {}).update(dict.fromkeys(getattr(module, "NAMES", ())))
+    owner: dict[str, str] = {}
+    for shape, given in found.items():
+        given[shape] = None
+        for name in given:
+            if owner.setdefault(name.lower(), shape) != shape:
+                raise CommError(f"planners {owner[name.lower()]} and {shape} both have the name {name!r}")
+    return {shape: tuple(given) for shape, given in found.items()}
+
+
+def forget() -> None:
+    """Clears the cache, so that the next call finds planner files added since."""
+    modules.cache_clear()
+    shape_names.cache_clear()
+
+
+BY_NODE = 0
+"""The group size that stands for `node`."""
+
+_TREES = {"chain": "C", "binomial": "B"}
+_TREE = re.compile(r"([BC]+)((?:-(?:\d+|node))*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A parsed name.
+
+    Attributes:
+        name: the short form, such as `R` or `CB-8`.
+        shape: `tree`, `ring`, ...: the second part of its planners' module names.
+        levels: for trees, the letters B and C, lowest level first.
+        group_ranks: for trees, ranks per group of each level but the last; BY_NODE groups by node.
+    """
+
+    name: str
+    shape: str
+    levels: str = ""
+    group_ranks: tuple[int, ...] = ()
+
+
+def parse_pattern(name: str) -> Pattern:
+    """Parses a pattern's short or long name; upper and lower case are the same.
+
+    Raises:
+        CommError: an unknown name; the message lists the known ones.
+    """
+    lower = name.lower()
+    for shape, names in shape_names().items():
+        if lower in map(str.lower, names):
+            return Pattern(names[0], shape)
+    match = _TREE.fullmatch(_TREES.get(lower, name))
+    if match is None:
+        raise CommError(f"no algorithm is called {name!r}: known are {known_patterns()}")
+    return _tree(name, match[1].upper(), match[2].lower().split("-")[1:])
+
+
+def known_patterns() -> str:
+    """The known names as text, for messages and help."""
+    others = "".join(f", {names[0]} ({shape})" if names[0] != shape else f", {shape}"
+                     for shape, names in shape_names().items())
+    return f"B (binomial), C (chain), compositions such as CB-8, CC-node, CCB-8-8{others}, mpi"
+
+
+def _tree(name: str, levels: str, sizes: list[str]) -> Pattern:
+    if len(sizes) != len(levels) - 1:
+        raise CommError(f"algorithm {name!r}: {len(levels)} levels need {len(levels) - 1} group sizes, "
+                        f"got {len(sizes)} (as in C, CB-8, CCB-8-8)")
+    if any(size != "node" and int(size) < 2 for size in sizes):
+        raise CommError(f"algorithm {name!r}: a group needs at least 2 ranks")
+    group_ranks = tuple(BY_NODE if size == "node" else int(size) for size in sizes)
+    return Pattern("-".join([levels, *(size.lstrip("0") for size in sizes)]), TREE, levels, group_ranks)
+
 
 SELECTIONS = ("auto", "own")
 """Whatever is fastest; and the fastest of our own: MPI's calls busy-poll, and a helper thread that polls takes the core
@@ -87,3 +186,25 @@ def _parse(text: str) -> Algorithm:
         if not name.startswith((SHARED, SPLIT)):
             raise
     return Algorithm(is_shared=True, pattern=parse_pattern(name[1:]), wire=wire, is_split=name.startswith(SPLIT))
+
+
+def is_divisible(algorithm: str, n_ranks: int) -> bool:
+    """Whether reductions of the parts of an array, one by one, give the bits of one reduction of all of it.
+
+    On two ranks they do whoever adds, since two numbers have one sum. On more they do where the algorithm is one of
+    ours that says so, and not where ``auto`` may take another one for another length.
+
+    Args:
+        algorithm: a name, as `parse` takes it.
+        n_ranks: that reduce.
+
+    Raises:
+        CommError: nothing is called that.
+    """
+    asked = parse(algorithm)
+    if n_ranks <= 2 and not asked.wire:
+        return True
+    if asked.selection or asked.library or asked.is_split:
+        return False
+    module = None if asked.pattern is None else modules().get(("reduce", asked.pattern.shape))
+    return asked.pattern is None or (module is not None and not getattr(module, "SUM_DEPENDS_ON", ()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning import partition
+from scaffe.collectives.planning import plan
 from scaffe.collectives.topology import Topology
 
 
@@ -46,11 +46,25 @@ class Call:
         """n_ranks + 1 ascending offsets: part r is [bounds[r], bounds[r + 1])."""
         if self.counts is not None:
             return [0, *accumulate(self.counts)]
-        return partition.all_bounds(self.n_ranks, self.n_elems)
+        return plan.all_bounds(self.n_ranks, self.n_elems)
 
     def part(self, rank: int) -> tuple[int, int]:
         """The interval that `rank` owns."""
         if self.counts is None:
-            return partition.bounds(rank, self.n_ranks, self.n_elems)
+            return plan.bounds(rank, self.n_ranks, self.n_elems)
         start = sum(self.counts[:rank])
         return start, start + self.counts[rank]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an algorithm costs when the buffer is not cut into chunks.
+
+    Attributes:
+        rounds: length of the longest chain of messages in which each waits for the one before.
+        sent, received: what the busiest sender sends and the busiest receiver receives, in multiples of n_elems.
+    """
+
+    rounds: int
+    sent: float
+    received: float

@@ -1,29 +1,50 @@
-"""Algorithms whose lowest level is the node's memory, as phases of one rank (pure): `MC`, `MR`, ... and `SC`, `SR`, ...
-
-`M` sums a node's buffers in one rank of it, which goes across with the whole buffer; then the node shares the result.
-
-`S` splits: a node's ranks scatter the sum among them, so that each owns one share; the ranks of the same number on all
-nodes go across with their share, all shares at once; then the node gathers the shares. Between nodes every rank carries
-1/g of what `M`'s one rank of g carries, so that nodes with a network port for each rank use all of them. Source: the
-hierarchical all-reduce of Goyal et al., Accurate, Large Minibatch SGD, arXiv:1706.02677, section 4; for the other
-collectives the same three levels, as far as they are needed. Where nodes differ in their number of ranks there are as
-many shares as the smallest node has ranks.
-
-Sum order: a node's ranks in their order, then as the pattern across has it.
-"""
+"""Moves a plan from a buffer of its own into pieces of a longer one (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from scaffe.collectives.planning import partition, planners
+from scaffe.collectives.planning import plan as partition
+from scaffe.collectives.planning import planners
+from scaffe.collectives.planning.algorithm import Pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import Pattern
 from scaffe.collectives.planning.plan import Plan
-from scaffe.collectives.planning.relocation import relocated
-from scaffe.collectives.planning.requirements import BY_PARTS
+from scaffe.collectives.planning.planners import BY_PARTS
 from scaffe.collectives.topology import Topology
+
+Interval = tuple[int, int]
+
+
+def relocated(plan: Plan, intervals: Sequence[Interval], n_elems: int) -> Plan:
+    """Moves a plan's steps to where its elements lie; a step that crosses intervals becomes one step for each.
+
+    The plans of all ranks of a collective have to be moved with intervals of the same lengths, so that both ends of a
+    message are cut alike.
+
+    Args:
+        plan: on a buffer as long as all intervals together.
+        intervals: where its elements lie, in order; they do not overlap.
+        n_elems: length of the buffer that the intervals are of.
+    """
+    places = _Places(intervals)
+    steps = tuple(type(step)(step.peer, *piece) for step in plan for piece in places.of(step.start, step.stop))
+    return Plan(plan.rank, plan.n_ranks, n_elems, steps)
+
+
+class _Places:
+    def __init__(self, intervals: Sequence[Interval]) -> None:
+        ends = list(accumulate(stop - start for start, stop in intervals))
+        self._rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
+
+    def of(self, start: int, stop: int) -> Iterator[Interval]:
+        """The pieces of the longer buffer that elements [start, stop) of the plan's buffer lie in."""
+        for first, end, place in self._rows:
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                yield place + low - first, place + high - first
+
 
 Part = tuple[int, int, int]
 """First element, one past the last, and the rank of the node that owns them."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scaffe.collectives.planning.plan import Plan, RecvReduce, Send
-from scaffe.collectives.planning.program import Kind, compile_plan
-from scaffe.collectives.runtime.watch import NONE, Watch
+from scaffe.collectives.planning.plan import Kind, Plan, RecvReduce, Send, compile_plan
+from scaffe.collectives.runtime.helper_threads import NONE, Watch
 from scaffe.collectives.transport.transport import Message, Transport
 
 RECEIVES_AHEAD = 8

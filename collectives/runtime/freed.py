@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 
 from scaffe import forking
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.last_words import last_words
+from scaffe.collectives.failure import last_words
 
 GONE = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "links", "check_lost")
 """A communicator's attributes that all of its calls go through."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.collectives.planning import partition
+from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.datatypes import NAMES, mpi_op, mpi_type
-from scaffe.collectives.transport.memory import private_empty
+from scaffe.collectives.transport.host_memory import private_empty
 
 COPIED_BYTES = 256 << 10
 """From here on a reduction in place goes through a copy of root's values: Open MPI's MPI_IN_PLACE there is slower."""
@@ -61,7 +61,7 @@ class MpiCalls:
     def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
         """Reduces each rank's own part of `source` over ranks into that part of its `array`."""
         counts = self._counts(array.size)
-        part = partition.part(self._comm.rank, self._comm.size, array.size)
+        part = plan.part(self._comm.rank, self._comm.size, array.size)
         own = array[part] if source is not array else self._copy(array[part])
         self._comm.Reduce_scatter(_spec(source), _spec(own), counts, mpi_op(op, NAMES[array.dtype]))
         if source is array:
@@ -85,7 +85,7 @@ class MpiCalls:
 
     def _counts(self, n_elems: int) -> list[int]:
         ranks = range(self._comm.size)
-        return [end - start for start, end in (partition.bounds(rank, self._comm.size, n_elems) for rank in ranks)]
+        return [end - start for start, end in (plan.bounds(rank, self._comm.size, n_elems) for rank in ranks)]
 
 
 def _spec(array: np.ndarray) -> list[Any]:

@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import memories
-from scaffe.collectives.runtime.arguments import Allocation, existing_rank
-from scaffe.collectives.runtime.signature import CallSignature
+from scaffe.collectives.runtime.arguments import Allocation, CallSignature, existing_rank
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.transport.available import shortage
-from scaffe.collectives.tuning.links import ONE_CARD, Links
+from scaffe.collectives.transport.host_memory import shortage
+from scaffe.collectives.tuning.device_choice import ONE_CARD, Links
 
 
 class NoWindows:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from scaffe.collectives.awake import Awake
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.transport.polling import PollBackoff
+from scaffe.collectives.suspend import Awake
+from scaffe.collectives.transport.transport import PollBackoff
 
 ANY = -1
 """As source or tag of a receive: whichever comes first."""

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.collectives.errors import CommError
-from scaffe.collectives.loss import ulfm
-from scaffe.collectives.runtime import foreign, memories
+from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.fault_tolerance import ulfm
+from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import MAX_BYTES, existing_rank, integer
 from scaffe.collectives.runtime.freed import Forkable
 from scaffe.collectives.runtime.pending_message import ANY, Envelope, PendingMessage
@@ -228,8 +228,72 @@ class PointToPoint(Forkable):
 def _viewed(array: Any) -> np.ndarray:
     if memories.of(array) is not memories.HOST:
         raise CommError("a message to one rank needs an array in host memory")
-    return foreign.viewed(array)
+    return memories.viewed(array)
 
 
 def _any(name: str, value: int) -> str:
     return f"any {name}" if value == ANY else f"{name} {value}"
+
+
+class LastingMessages(Forkable):
+    """Sends and receives that go on between the ranks that are left (`Communicator.lasting_messages`).
+
+    A call that a lost rank makes fail raises RankLost, once the loss is known; what others send comes as ever. Nothing
+    is revoked, so whoever hears of no loss does not find out.
+
+    Attributes:
+        messages: the sends and receives; for one thread.
+    """
+
+    reaching = ("_comm",)
+
+    def __init__(self, comm: Any, deadline: float) -> None:
+        """Args:
+            comm: mpi4py communicator that nobody else uses.
+            deadline: seconds after which waiting is an error.
+        """
+        self._comm, self._lost = comm, ()
+        self.messages = PointToPoint(comm, deadline, self)
+        self.leave_in_child()
+
+    def lost(self) -> tuple[int, ...]:
+        """The ranks that this one knows to be lost, ascending; from now on receives from any source do without them."""
+        failed = self._comm.Get_failed()
+        if failed.size > len(self._lost):
+            self._comm.Ack_failed(failed.size)
+            group = self._comm.Get_group()
+            self._lost = tuple(sorted(failed.Translate_ranks(None, group)))
+            group.Free()
+        failed.Free()
+        return self._lost
+
+    def agree(self, is_right: bool = True) -> bool:
+        """Returns when all ranks that are left have called it: the same on each of them.
+
+        Args:
+            is_right: what this rank says.
+
+        Returns:
+            Whether all say so, and nobody is lost of whom a rank has not heard.
+        """
+        from mpi4py import MPI
+
+        try:
+            return bool(self._comm.Agree(int(is_right)))
+        except MPI.Exception as error:
+            if not ulfm.is_loss(error):
+                raise
+            return False
+
+    def free(self) -> None:
+        """Gives the communicator back to MPI; all ranks call it."""
+        self._comm.Free()
+
+    def check_peer(self, rank: int) -> None:
+        """Raises RankLost where that rank is known to be lost."""
+        if rank in self._lost:
+            raise RankLost(self._comm.rank, self._lost)
+
+    def translated(self, error: Exception) -> Exception:
+        """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""
+        return RankLost(self._comm.rank, self.lost()) if ulfm.is_loss(error) else error

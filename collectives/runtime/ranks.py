@@ -8,33 +8,27 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from scaffe.collectives.cuda.device import current, make_current
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.fault_tolerance.fencing import FENCE
+from scaffe.collectives.fault_tolerance.losses import Losses, telling
 from scaffe.collectives.launch import may_use_threads
-from scaffe.collectives.loss.fence import FENCE
-from scaffe.collectives.loss.losses import Losses
-from scaffe.collectives.loss.telling import telling
 from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
-from scaffe.collectives.runtime.arguments import Allocation
-from scaffe.collectives.runtime.backend import Backend
-from scaffe.collectives.runtime.engine import Engine
-from scaffe.collectives.runtime.giving_back import give_back
-from scaffe.collectives.runtime.lasting import LastingMessages
+from scaffe.collectives.runtime.arguments import Allocation, CallSignature
+from scaffe.collectives.runtime.engine import Backend, Engine
+from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
-from scaffe.collectives.runtime.nodes import node_comm
+from scaffe.collectives.runtime.mpi_resources import give_back
+from scaffe.collectives.runtime.node_levels import SharedLevels, node_comm
 from scaffe.collectives.runtime.objects import ObjectCall
-from scaffe.collectives.runtime.point_to_point import PointToPoint
-from scaffe.collectives.runtime.progress import ProgressThread
-from scaffe.collectives.runtime.shared_levels import SharedLevels
-from scaffe.collectives.runtime.signature import CallSignature
-from scaffe.collectives.runtime.watch import Watch
+from scaffe.collectives.runtime.point_to_point import LastingMessages, PointToPoint
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.transport.available import shortage
+from scaffe.collectives.transport.host_memory import shortage
 from scaffe.collectives.transport.transport import HostTransport
-from scaffe.collectives.tuning.links import Links
+from scaffe.collectives.tuning.device_choice import Links
 from scaffe.collectives.tuning.table import TuningTable
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.datatypes import NAMES, check_op, dtype_name
 from scaffe.collectives.runtime import memories
-from scaffe.collectives.runtime.arguments import bounded, existing_rank, integer
+from scaffe.collectives.runtime.arguments import CallSignature, bounded, existing_rank, integer
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
 from scaffe.collectives.tuning.selector import Selector
 

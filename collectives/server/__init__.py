@@ -5,7 +5,7 @@ After GeePS (Cui et al., EuroSys 2016) and DistBelief (Dean et al., NIPS 2012). 
 """
 
 from scaffe.collectives.server.server import ParameterServer
-from scaffe.collectives.server.shards.rules import Add, Rule
+from scaffe.collectives.server.shards.shard import Add, Rule
 from scaffe.collectives.server.workers.batch import Batch
 
 __all__ = ["Add", "Batch", "ParameterServer", "Rule"]

@@ -7,20 +7,17 @@ from functools import partial
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.runtime.point_to_point import PointToPoint
-from scaffe.collectives.server.clocks.keeper import Keeper
-from scaffe.collectives.server.copies.copier import Copier
-from scaffe.collectives.server.copies.copying import Copying, updates_a_round
-from scaffe.collectives.server.copies.stage import Stage, stage_of
-from scaffe.collectives.server.mail.mailbox import Mailbox
 from scaffe.collectives.server.memory.layout import merged_batches, pooled_batches
 from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.nodes.gateway import Gateway
 from scaffe.collectives.server.nodes.links import Links
-from scaffe.collectives.server.nodes.places import Places
 from scaffe.collectives.server.nodes.proxy import Proxy
-from scaffe.collectives.server.shards.rules import Rule
+from scaffe.collectives.server.nodes.transfers import Places
+from scaffe.collectives.server.protocol.keeper import Keeper
+from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.shards.copies import Copier, Copying, Stage, stage_of, updates_a_round
 from scaffe.collectives.server.shards.service import Service
-from scaffe.collectives.server.shards.shard import Part, all_steps
+from scaffe.collectives.server.shards.shard import Part, Rule, all_steps
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.server.tables.table import Index, Table
 

@@ -19,17 +19,14 @@ from scaffe.collectives.server.build import Build, reach_others
 from scaffe.collectives.server.memory.layout import joint_batches
 from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.nodes.gateway import Gateway
-from scaffe.collectives.server.shards.rules import Add, Rule
 from scaffe.collectives.server.shards.service import Service
-from scaffe.collectives.server.shards.shard import Part
-from scaffe.collectives.server.tables.declared import check_batches, check_same, declared
-from scaffe.collectives.server.tables.remains import Remains, remains_of
-from scaffe.collectives.server.tables.roles import Roles
+from scaffe.collectives.server.shards.shard import Add, Part, Rule
+from scaffe.collectives.server.tables.roles import Remains, Roles, check_batches, check_same, declared, remains_of
 from scaffe.collectives.server.tables.table import Keys, Table
 from scaffe.collectives.server.workers.batch import Batch
 from scaffe.collectives.server.workers.local import LocalBatch
-from scaffe.collectives.server.workers.puller import TICK_SECONDS
 from scaffe.collectives.server.workers.sequence import Operation
+from scaffe.collectives.server.workers.transfer_threads import TICK_SECONDS
 from scaffe.collectives.server.workers.worker_side import WorkerSide
 from scaffe.collectives.shared.node import alive
 

@@ -1,9 +1,5 @@
-"""Atomic words, half-precision numbers and raw memory for compiled kernels (numba has none of these of its own).
-
-All take plain integer addresses. Words are unsigned 32-bit, 4-byte aligned, shared between processes. Each function is
-defined as numba's intrinsics are: it gets the types of its arguments and returns a signature and a generator of LLVM
-IR; compiled code calls it with values.
-"""
+"""Atomic words, half-precision numbers and raw memory for compiled kernels (numba has none of these), and waiting for
+a word."""
 
 from __future__ import annotations
 
@@ -12,8 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import numba.extending
+import numpy as np
 from llvmlite import ir
 from numba import types
+
+from scaffe.jit import compiled
 
 FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)
 WORD = ir.IntType(32)
@@ -115,3 +114,46 @@ def narrow(typing_context: Any, value: Any, like: Any) -> Definition:
         return builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16))
 
     return types.uint16(value, like), generate
+
+
+FUTEX_WAIT, FUTEX_WAKE, ALL_WAITERS = 0, 1, 0x7FFFFFFF
+
+
+@compiled
+def reached(address: int, epoch: Any) -> bool:
+    """Whether the word at `address` is at or past `epoch`, counting modulo 2**32."""
+    is_reached: bool = ((load_word(address) - epoch) & 0xFFFFFFFF) < 0x80000000
+    return is_reached
+
+
+@compiled
+def wake(address: int) -> None:
+    """Wakes every process that waits for the word at `address`."""
+    libc_syscall(FUTEX_CALL, address, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0)
+
+
+@compiled
+def wait_for(address: int, epoch: Any, n_polls: int, timespec: np.ndarray) -> bool:
+    """Waits until a shared word has reached a value.
+
+    Args:
+        address: of the word.
+        epoch: uint32, the value.
+        n_polls: how often to poll, yielding the core in between, before sleeping in the kernel.
+        timespec: int64, shape (2,): seconds and nanoseconds after which to give up.
+
+    Returns:
+        False when the time has passed first.
+    """
+    for _ in range(n_polls):
+        if reached(address, epoch):
+            return True
+        libc_sched_yield()
+    while True:
+        seen = load_word(address)
+        if ((seen - epoch) & 0xFFFFFFFF) < 0x80000000:
+            return True
+        libc_syscall(FUTEX_CALL, address, FUTEX_WAIT, seen, timespec.ctypes.data, 0, 0)
+        if load_word(address) == seen:
+            came: bool = reached(address, epoch)
+            return came

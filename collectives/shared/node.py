@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from scaffe.collectives.awake import Awake
 from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
+from scaffe.collectives.suspend import Awake
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numba.np.numpy_support import carray
 
-from scaffe.collectives.shared.atomics import add_word, as_pointer, load_word, store_word
-from scaffe.collectives.shared.futex import reached, wait_for, wake
+from scaffe.collectives.shared.atomics import add_word, as_pointer, load_word, reached, store_word, wait_for, wake
 from scaffe.collectives.shared.kernels import combine_ranks, copy_range
 from scaffe.jit import compiled
 

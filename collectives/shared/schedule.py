@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaffe.collectives.planning.partition import bounds
+from scaffe.collectives.planning.plan import bounds
 
 Part = tuple[int, int, int]
 """First element, one past the last, and the rank that owns them."""

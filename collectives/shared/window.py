@@ -1,4 +1,4 @@
-"""Buffers that all ranks of a node have mapped: anonymous shared memory that no killed rank can leave behind."""
+"""Anonymous shared memory of a node's processes: one creates it, the others map it. No killed process leaves any."""
 
 from __future__ import annotations
 
@@ -13,11 +13,60 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.shared import memfd
-from scaffe.collectives.transport.memory import HUGE_PAGE_BYTES
+from scaffe.collectives.transport.host_memory import HUGE_PAGE_BYTES
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
+
+def create(n_bytes: int) -> tuple[int, mmap.mmap]:
+    """Create zeroed memory and map it. No page is touched: each one is placed near the core that first writes to it.
+
+    Args:
+        n_bytes: its length, at least 1.
+
+    Returns:
+        The descriptor that ``attach`` takes in other processes, to be closed once they have mapped it; and the pages.
+
+    Raises:
+        OSError: there is no such memory here, or none is left.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system has no memfd_create")
+    fd = os.memfd_create("scaffe")
+    try:
+        os.ftruncate(fd, n_bytes)
+        return fd, _on_huge_pages(mmap.mmap(fd, n_bytes))
+    except OSError:
+        os.close(fd)
+        raise
+
+
+def attach(pid: int, fd: int, n_bytes: int, populate: bool = False) -> mmap.mmap:
+    """Map memory that another process of this node has created, through /proc.
+
+    Args:
+        pid: the process.
+        fd: its descriptor.
+        n_bytes: as in ``create``.
+        populate: map all pages at once, so that using them does not fault.
+
+    Raises:
+        OSError: the process is gone or not ours, or the memory cannot be mapped.
+    """
+    own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
+    try:
+        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
+        return _on_huge_pages(mmap.mmap(own, n_bytes, flags=flags))
+    finally:
+        os.close(own)
+
+
+def _on_huge_pages(pages: mmap.mmap) -> mmap.mmap:
+    if len(pages) >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
+
 
 SLICES_KEPT = 4096
 
@@ -156,7 +205,7 @@ class Windows:
         for rank, (pid, peer_fd, _) in enumerate([] if fault else handles):
             try:
                 pages = own if rank == self._comm.rank else None
-                mapped.append(pages or memfd.attach(pid, peer_fd, n_bytes, populate=True))
+                mapped.append(pages or attach(pid, peer_fd, n_bytes, populate=True))
             except OSError as error:
                 fault = f"rank {self._all.rank} cannot map the memory of rank {rank} of its node: {error}"
         faults = [text for text in self._all.allgather(fault) if text]
@@ -173,7 +222,7 @@ def _create(n_bytes: int) -> tuple[int, mmap.mmap | None, str]:
     Its owner touches it first, so that the pages lie near the owner's core.
     """
     try:
-        fd, pages = memfd.create(n_bytes)
+        fd, pages = create(n_bytes)
     except OSError as error:
         return -1, None, f"no shared memory of {n_bytes} bytes: {error}"
     np.frombuffer(pages, np.uint8)[:: mmap.PAGESIZE] = 0

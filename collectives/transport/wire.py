@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.planning.datatypes import OPS
-from scaffe.collectives.transport.memory import private_empty
+from scaffe.collectives.transport.host_memory import private_empty
 from scaffe.collectives.transport.transport import Message, Transport
 
 ITEM_BYTES = 2

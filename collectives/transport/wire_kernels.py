@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.collectives.shared.atomics import narrow, widen
 from scaffe.jit import compiled
-from scaffe.jit.brain import real, stored
+from scaffe.jit.bfloat16 import real, stored
 
 
 @compiled

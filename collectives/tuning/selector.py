@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm, parse
-from scaffe.collectives.planning.requirements import require, spans_nodes
+from scaffe.collectives.planning.planners import require, spans_nodes
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import DEFAULT_TABLE, Choice, TuningKey, TuningTable
 from scaffe.environment import TABLE

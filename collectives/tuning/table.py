@@ -18,8 +18,7 @@ from typing import Any
 
 from scaffe.atomic_files import write_whole
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.registry import COLLECTIVES
+from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
 from scaffe.collectives.topology import Topology
 from scaffe.input_files import read_text_input
 

@@ -8,15 +8,16 @@ from itertools import takewhile
 from pathlib import Path
 
 from scaffe.atomic_files import check_writable
-from scaffe.collectives.bench import buffers as where
+from scaffe.collectives.bench import payload as where
 from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
 from scaffe.collectives.bench.options import iterations, sizes
 from scaffe.collectives.bench.payload import Payload
-from scaffe.collectives.bench.root import on_root
+from scaffe.collectives.bench.report import on_root
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.registry import COLLECTIVES
-from scaffe.collectives.tuning.candidates import candidates
+from scaffe.collectives.planning.algorithm import COLLECTIVES
+from scaffe.collectives.planning.planners import short_names, spans_nodes
+from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey, TuningTable
 from scaffe.flags import MOST_BYTES, Flags, whole
 
@@ -258,3 +259,28 @@ def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
             limit = None if is_last else int((n_bytes * winners[index + 1][0]) ** 0.5)
             found.append(Choice(limit, name, chunk))
     return found
+
+
+def candidates(collective: str, topology: Topology) -> list[str]:
+    """Lists the algorithms worth measuring.
+
+    Args:
+        collective: its name.
+        topology: of the ranks to measure on.
+
+    Returns:
+        Names, the MPI library's own call first.
+
+    Raises:
+        CommError: on an unknown collective.
+    """
+    if collective not in COLLECTIVES:
+        raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
+    shared = topology.n_nodes < topology.n_ranks
+    spans = topology.n_nodes > 1
+    flat = short_names(collective) if topology.n_ranks > 1 else []
+    above = [f"M{name}" for name in flat] if spans_nodes(collective, topology) else []
+    above += [f"S{name}" for name in flat] if min(map(len, topology.nodes)) > 1 else []  # S of one share is M
+    found = ["mpi", *(["M"] if shared and not spans else []), *(above if shared and spans else []), *flat]
+    sizes = (["node"] if shared and spans else []) + [str(ranks) for ranks in (4, 8, 16) if ranks < topology.n_ranks]
+    return found + [f"{levels}-{size}" for levels in ("CB", "CC") for size in sizes if "C" in flat]

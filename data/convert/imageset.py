@@ -13,7 +13,7 @@ import numpy as np
 
 from scaffe.data.convert.writers import writer_of
 from scaffe.data.errors import DataError
-from scaffe.data.order.shuffle import shuffled
+from scaffe.data.order.orders import shuffled
 from scaffe.data.records.datum import encode_file, encode_image
 from scaffe.data.records.decode import Colour, check_resize, file_bytes, opencv, read_image
 from scaffe.data.sources.image_list import read_list

@@ -127,7 +127,7 @@ class _Block:
 
 def _checksum(content: bytes) -> bytes:
     """CRC-32C as LevelDB stores it: rotated right by 15 bits, plus CRC_MASK."""
-    from scaffe.data.kernels.crc32c import crc32c
+    from scaffe.data.kernels.leveldb import crc32c
 
     crc = int(crc32c(np.frombuffer(content, np.uint8)))
     return struct.pack("<I", ((crc >> 15 | crc << 17) + CRC_MASK) & 0xFFFFFFFF)

@@ -24,7 +24,7 @@ def mean_image(source: Source) -> np.ndarray:
     Raises:
         DataError: a record cannot be read, has another shape than the first, or there is none.
     """
-    from scaffe.data.kernels.sums import add_samples
+    from scaffe.data.kernels.images import add_samples
 
     sums: np.ndarray | None = None
     shape: tuple[int, ...] = ()

@@ -11,10 +11,8 @@ import numpy as np
 from scaffe.data.augment.objects import COLUMNS, Objects
 from scaffe.data.augment.pipeline import Pipeline, Shape
 from scaffe.data.errors import DataError
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
-from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
 from scaffe.data.feeds.prefetch import Prefetcher
-from scaffe.data.feeds.tolerance import Tolerance
 from scaffe.data.sources.annotated import Annotated, AnnotatedSource
 
 MOST_TRUTH = 300  # objects an item of MobileNet-YOLO's labels

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
+from scaffe import forking
+from scaffe.data.errors import DataError
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.records.transform import PixelChange
 
@@ -121,3 +125,52 @@ class Feed:
         """End the reader threads. May be called twice."""
         self._prefetcher.close()
         self._close()
+
+
+ITEM_BYTES = 4  # float32
+
+
+def check_batches_fit(n_batches: int, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Check that batches fit into the machine's physical memory.
+
+    Args:
+        n_batches: batches held at a time.
+        shapes: shapes of the float32 arrays of one batch.
+
+    Raises:
+        DataError: they need more than all of it.
+    """
+    n_bytes = n_batches * ITEM_BYTES * sum(prod(shape) for shape in shapes)
+    there_are = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if n_bytes > there_are:
+        what = " and ".join(" x ".join(map(str, shape)) for shape in shapes)
+        raise DataError(f"{n_batches} batches of {what} floats take {n_bytes >> 20} MB, the machine has "
+                        f"{there_are >> 20} MB; lower batch_size or prefetch")
+
+
+class Tolerance:
+    """Counts bad records, each once, however many threads and epochs meet it.
+
+    Args:
+        n_allowed: bad records that are tolerated; 0 tolerates none.
+        n_records: number of records of the source. At least one must be good, whatever ``n_allowed`` is.
+        on_bad: called with one line for each bad record that is tolerated.
+    """
+
+    def __init__(self, n_allowed: int, n_records: int, on_bad: Callable[[str], None] | None = None) -> None:
+        self.n_allowed, self._most, self._on_bad = n_allowed, min(n_allowed, n_records - 1), on_bad
+        self._bad: set[int] = set()
+        self._lock = forking.Lock()
+
+    def pass_over(self, record: int, error: DataError) -> None:
+        """Count a bad record; ``error`` says what is wrong with it. Raises DataError if there are too many now."""
+        with self._lock:
+            if record in self._bad:
+                return
+            if not self.n_allowed:
+                raise error
+            if len(self._bad) == self._most:
+                raise DataError(f"{error}; {self._most + 1} records are bad, at most {self._most} may be") from error
+            self._bad.add(record)
+        if self._on_bad:
+            self._on_bad(str(error))

@@ -7,11 +7,9 @@ from math import prod
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, plain_memory
-from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, check_batches_fit, plain_memory
 from scaffe.data.feeds.prefetch import Prefetcher
-from scaffe.data.order.in_order import InOrder
-from scaffe.data.order.shuffle import shuffled_files
+from scaffe.data.order.orders import InOrder, shuffled_files
 from scaffe.data.sources.hdf5 import Hdf5Files
 
 DEPTH = 4  # batches prefetched

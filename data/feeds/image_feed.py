@@ -9,12 +9,10 @@ from functools import partial
 import numpy as np
 
 from scaffe.data.errors import DataError
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
-from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
 from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch, filled
 from scaffe.data.feeds.prefetch import Prefetcher
-from scaffe.data.feeds.tolerance import Tolerance
-from scaffe.data.order.draws import Draws
+from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import PixelChange, Transform
 from scaffe.data.sources.source import Run, Shape, Source
 

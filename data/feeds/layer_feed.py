@@ -10,7 +10,7 @@ from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
 from scaffe.data.feeds.parameters import Draw, batch_size_of, colour_of, list_order, read_mean, transform_options
-from scaffe.data.order.in_order import InOrder
+from scaffe.data.order.orders import InOrder
 from scaffe.data.order.share import TEST, TRAIN, GivenVisits, Share
 from scaffe.data.records.transform import Transform
 from scaffe.proto.byte_text import path_of
@@ -113,19 +113,19 @@ def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options:
 
 
 def _open_dense_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
-    from scaffe.data.feeds.segmentation import open_dense_image_data
+    from scaffe.data.feeds.sample_feed import open_dense_image_data
 
     return open_dense_image_data(param, phase, share, draw, options)
 
 
 def _open_image_seg_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
-    from scaffe.data.feeds.segmentation import open_image_seg_data
+    from scaffe.data.feeds.sample_feed import open_image_seg_data
 
     return open_image_seg_data(param, phase, share, draw, options)
 
 
 def _open_video_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
-    from scaffe.data.feeds.video import open_video_data
+    from scaffe.data.feeds.sample_feed import open_video_data
 
     return open_video_data(param, phase, share, draw, options)
 

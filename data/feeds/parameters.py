@@ -10,9 +10,8 @@ import numpy as np
 
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Order
-from scaffe.data.order.in_order import InOrder
+from scaffe.data.order.orders import InOrder, shuffled
 from scaffe.data.order.share import TRAIN
-from scaffe.data.order.shuffle import shuffled
 from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import TransformOptions
 from scaffe.input_files import read_input

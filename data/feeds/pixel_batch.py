@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate
-from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.feed import Allocate, check_batches_fit
 
 FLOAT_BYTES = np.dtype(np.float32).itemsize
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from scaffe.data.errors import DataError
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
-from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
+from scaffe.data.feeds.parameters import Draw, batch_size_of, list_order, read_mean, read_mean_array
 from scaffe.data.feeds.prefetch import Prefetcher
-from scaffe.data.feeds.tolerance import Tolerance
-from scaffe.data.order.draws import Draws
+from scaffe.data.order.share import TRAIN, Draws, Share
+from scaffe.data.records.pair_transform import PairOptions
+from scaffe.data.records.transform import ClipTransform, TransformOptions
+from scaffe.data.sources.image_pairs import Labels, PairList, PairSampler
+from scaffe.data.sources.videos import ClipList, VideoClips
+from scaffe.proto.byte_text import path_of
 
 Shapes = list[tuple[int, ...]]
 
@@ -136,3 +141,109 @@ def _check(sample: list[np.ndarray], batch: _Batch | None) -> None:
 def _logical(storage: tuple[int, ...]) -> tuple[int, ...]:
     """The logical shape, (n, channels, ...), of arrays stored channels-last."""
     return (storage[0], storage[-1], *storage[1:-1]) if len(storage) >= 4 else storage
+
+
+LABEL_TYPES = (Labels.NONE, Labels.NUMBER, Labels.IMAGE_FILE)  # ImageDataParameter.LabelType
+
+
+def open_dense_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    """The feed of a DenseImageData layer; as in SegNet, it crops at random in testing too and has no use for mean_file.
+
+    Raises:
+        DataError: transform_param mirrors or crops, or an option or file does not fit.
+    """
+    data, transform = param.dense_image_data_param, param.transform_param
+    if transform.mirror or transform.crop_size:
+        raise DataError("DenseImageData mirrors and crops by dense_image_data_param; transform_param may do neither")
+    if transform.HasField("mean_file") and transform.mean_value:
+        raise DataError("transform_param takes mean_file or mean_value, not both")
+    mean = read_mean(path_of(transform.mean_file)).transpose(1, 2, 0) if transform.HasField("mean_file") else None
+    pair = PairOptions(_crop(data), True, data.mirror, (), False, 0, transform.scale, tuple(transform.mean_value), mean)
+    files = _files(data, Labels.IMAGE_FILE)
+    return _open(files, pair, data, phase, share, draw, options)
+
+
+def open_image_seg_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    """The feed of an ImageSegData layer: images, labels and sizes.
+
+    Raises:
+        DataError: there is a mean file, which the layer does not take, or an option or file does not fit.
+    """
+    data, transform = param.image_data_param, param.transform_param
+    if transform.HasField("mean_file"):
+        raise DataError("ImageSegData takes mean_value, not mean_file")
+    crop = _crop(transform)
+    if transform.HasField("crop_size"):
+        if crop != (0, 0):
+            raise DataError("give crop_size, or crop_height and crop_width, not both")
+        crop = (transform.crop_size, transform.crop_size)
+    if crop == (0, 0) and any(factor != 1 for factor in transform.scale_factors):
+        raise DataError("scale_factors go with a crop, which gives the images one size")
+    pair = PairOptions(crop, phase == TRAIN, transform.mirror, tuple(transform.scale_factors), True, data.ignore_label,
+                       transform.scale, tuple(transform.mean_value))
+    files = _files(data, LABEL_TYPES[data.label_type], nearest=False, shows_size=True)
+    return _open(files, pair, data, phase, share, draw, options)
+
+
+def _files(data: Any, labels: Labels, **options: bool) -> PairList:
+    """The files of a DenseImageDataParameter or ImageDataParameter message."""
+    return PairList(path_of(data.source), labels, path_of(data.root_folder), data.new_height, data.new_width,
+                    data.is_color, **options)
+
+
+def _open(files: PairList, pair: PairOptions, data: Any, phase: int, share: Share, draw: Draw,
+          options: ReaderOptions) -> Feed:
+    sampler = PairSampler(files, pair)
+    order = list_order(data, sampler.n_records, draw)
+    n = batch_size_of(data)
+    return sample_feed(sampler, Plan(share.visits(phase, n), share.batch_elems(phase, n), order, draw()), options)
+
+
+def _crop(message: Any) -> tuple[int, int]:
+    """crop_height and crop_width of a message. Raises DataError if only one of them is above 0."""
+    crop = int(message.crop_height), int(message.crop_width)
+    if (crop[0] > 0) != (crop[1] > 0):
+        raise DataError(f"crop_height and crop_width go together, got {crop[0]} and {crop[1]}")
+    return crop
+
+
+def open_video_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    """The feed of a VideoData layer: clips (n, 3, frames, height, width) and, for a second top, their labels.
+
+    Raises:
+        DataError: an option or file does not fit.
+    """
+    data, message = param.video_data_param, param.transform_param
+    if data.show_data:
+        raise DataError("show_data opens windows on the screen, which VideoData does not do here")
+    if data.use_multiple_label and not data.HasField("num_of_labels"):
+        raise DataError("use_multiple_label goes with num_of_labels")
+    clips = VideoClips(ClipList(
+        path_of(data.source), path_of(data.root_folder), data.use_image, data.use_temporal_jitter, data.new_length,
+        data.sampling_rate, data.max_sampling_rate if data.use_sampling_rate_jitter else 0, data.new_height,
+        data.new_width, data.num_of_labels if data.use_multiple_label else 0, phase == TRAIN))
+    transform = TransformOptions(message.scale, message.mirror, message.crop_size, tuple(message.mean_value),
+                                 random_crop=phase == TRAIN)
+    if message.HasField("mean_file"):
+        transform = replace(transform, mean_image=read_mean_array(path_of(message.mean_file), 4))
+    sampler = _ClipSampler(clips, ClipTransform(transform), len(param.top))
+    order, n = list_order(data, clips.n_records, draw), batch_size_of(data)
+    return sample_feed(sampler, Plan(share.visits(phase, n), share.batch_elems(phase, n), order, draw()), options)
+
+
+class _ClipSampler:
+    """Reads and transforms clips; see ``sample_feed.Sampler``."""
+
+    def __init__(self, clips: VideoClips, transform: ClipTransform, n_tops: int) -> None:
+        self._clips, self._transform, self._n_tops = clips, transform, n_tops
+        self.n_records = clips.n_records
+        self.draws_per_visit = clips.n_draws + transform.draws_per_visit
+
+    def make(self, record: int, draws: np.ndarray) -> list[np.ndarray]:
+        """One clip, float32 (frames, height, width, 3), and its label. Raises DataError if the clip is bad."""
+        pixels = self._clips.read(record, draws)
+        try:
+            clip = self._transform.apply(pixels, draws[self._clips.n_draws:])
+        except DataError as error:
+            raise DataError(f"{self._clips.name_of(record)}: {error}") from None
+        return [clip, self._clips.label(record)][: self._n_tops]

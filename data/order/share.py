@@ -1,13 +1,99 @@
-"""A rank's part of the data, and where a resumed run goes on reading."""
+"""A rank's part of the data, its random numbers, and where a resumed run goes on reading."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
-from scaffe.data.order.visits import batch_elems, visits_in_tests, visits_in_training
+
+def batch_elems(global_batch: int, rank: int, ranks: int) -> int:
+    """Number of samples of a global batch that this rank reads: those with index % ranks == rank."""
+    return len(range(rank, global_batch, ranks))
+
+
+def visits_in_training(global_batch: int, rank: int, ranks: int, first_batch: int = 0,
+                       first_visit: int = 0) -> Iterator[np.ndarray]:
+    """The training visits of one rank, batch after batch without end.
+
+    Args:
+        global_batch: samples in a batch of all ranks together; with weak scaling the net's batch size times ranks.
+        rank, ranks: this rank and the number of ranks.
+        first_batch: global batches to leave out at the start.
+        first_visit: visits to leave out before those, for a resumed run whose global batch may have had another length.
+
+    Yields:
+        int64 visits of one batch, ascending. Batch i of all ranks together is visits
+        first_visit + global_batch*i .. first_visit + global_batch*(i+1) - 1, i counted from first_batch.
+    """
+    own = np.arange(rank, global_batch, ranks, dtype=np.int64)
+    for batch in count(first_batch):
+        yield first_visit + batch * global_batch + own
+
+
+def visits_in_tests(batch: int, n_iterations: int, rank: int, ranks: int,
+                    first_test: int = 0) -> Iterator[np.ndarray]:
+    """The visits of one rank in test after test, without end. A test iteration is done by one rank alone.
+
+    Args:
+        batch: samples in one test iteration.
+        n_iterations: test_iter, iterations in one test; this rank does those with iteration % ranks == rank.
+        rank, ranks: this rank and the number of ranks.
+        first_test: tests to leave out at the start, for a resumed run.
+
+    Yields:
+        int64 visits of one iteration, ascending. Each test goes on where the one before stopped, as in Caffe. A rank
+        that has no iteration of a test gets nothing.
+    """
+    if rank >= n_iterations:
+        return
+    own = np.arange(batch, dtype=np.int64)
+    for test in count(first_test):
+        for iteration in range(rank, n_iterations, ranks):
+            yield (test * n_iterations + iteration) * batch + own
+
+
+class Draws:
+    """Random numbers by visit (see ``visits``): with k numbers a visit, visit v has v*k .. v*k + k - 1 of the stream.
+
+    The stream is MT19937 with the layer's seed. Caffe's single reader takes the same numbers visit after visit, so
+    any number of ranks and threads crops and mirrors as one process of Caffe does.
+
+    Args:
+        seed: uint32, the layer's.
+        n_per_visit: numbers that a visit takes; may be 0.
+    """
+
+    def __init__(self, seed: int, n_per_visit: int) -> None:
+        self._n, self._next = n_per_visit, 0
+        self._generator = np.random.MT19937()
+        self._generator._legacy_seeding(seed)
+
+    def take(self, visits: np.ndarray) -> np.ndarray:
+        """The numbers of some visits.
+
+        Args:
+            visits: int64 (n,), ascending, and above those of earlier calls.
+
+        Returns:
+            uint32 (n, n_per_visit).
+
+        Raises:
+            ValueError: the visits do not come after those of earlier calls.
+        """
+        if self._n == 0 or len(visits) == 0:
+            return np.zeros((len(visits), self._n), np.uint32)
+        first, end = int(visits[0]), int(visits[-1]) + 1
+        if first < self._next:
+            raise ValueError(f"visits must ascend: visit {first} was asked for after visit {self._next - 1}")
+        self._generator.random_raw((first - self._next) * self._n, output=False)
+        draws: np.ndarray = self._generator.random_raw((end - first) * self._n).astype(np.uint32).reshape(-1, self._n)
+        self._next = end
+        chosen: np.ndarray = draws[visits - first]
+        return chosen
+
 
 TRAIN, TEST = 0, 1  # Caffe's Phase
 

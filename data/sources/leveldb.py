@@ -15,13 +15,13 @@ import numpy as np
 
 from scaffe import forking
 from scaffe.data.errors import DataError
-from scaffe.data.records.datum_runs import datum_runs
+from scaffe.data.records.datum import datum_runs
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources import leveldb_format as form
 from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
 from scaffe.input_files import open_input
-from scaffe.lost_pages import mapped_input
+from scaffe.mapped_files import mapped_input
 
 KEY_BYTES_TOLD = 511  # most bytes of a key in a message
 FILES_KEPT = 256  # most files mapped at a time
@@ -124,7 +124,7 @@ class _Files:
 
     def block(self, number: int, offset: int, n_bytes: int) -> np.ndarray:
         """An uncompressed block, uint8. Raises FormatError."""
-        from scaffe.data.kernels.snappy import uncompress, uncompressed_bytes
+        from scaffe.data.kernels.leveldb import uncompress, uncompressed_bytes
 
         file = self._bytes(number)
         if offset + n_bytes + (0 if number in self._logs else CRC_BYTES) > file.size:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.layers.base.bases import Elementwise, NoGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import Elementwise, NoGradient
 
 RELU6_LIMIT = 6.0
 BNLL_LIMIT = 50.0  # beyond it exp(x) / (exp(x) + 1) is 1 in float32

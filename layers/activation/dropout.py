@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.bases import Neuron
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.base.layout import is_plain, same_memory
-from scaffe.layers.base.neuron import Neuron
 
 
 @layer_types.register("Dropout")

@@ -1,4 +1,4 @@
-"""ReLU, with Caffe's negative_slope (leaky ReLU)."""
+"""ReLU and its kin: with a fixed slope, a learned one (PReLU) and one drawn at random (Insanity, RReLU)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.axes import check_n_axes
+from scaffe.layers.base.bases import Elementwise, Neuron
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import Neuron
-from scaffe.layers.kernels.signs import WORD, n_words
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import TRAIN, Layer, layer_types
+from scaffe.layers.base.layout import is_plain
+from scaffe.layers.kernels.extents import WORD, n_words
 
 
 @layer_types.register("ReLU")
@@ -81,3 +84,102 @@ class ReLU(Neuron):
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx: gy where x > 0, negative_slope · gy elsewhere."""
         self.context.kernels.relu_backward(x, gy, gx, self._slope)
+
+
+FIRST_SLOPE = 0.25  # Caffe's value if the prototxt gives no filler
+
+
+@layer_types.register("PReLU")
+class PReLU(Layer):
+    """y = x where x > 0, slope x elsewhere, with learned slopes.
+
+    Bottom and top: (N, C, ...). Blobs: one slope for each channel, (C,), or with channel_shared one for all, ().
+    """
+
+    by_image = True
+    temporaries = 3
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare the slopes. Raises LayerError if the bottom has fewer than 2 axes."""
+        check_n_axes(2, bottom[0])
+        p = self.param.prelu_param
+        self.shared = p.channel_shared
+        blob = self.add_blob(() if self.shared else bottom[0].shape[1:2], p.filler if p.HasField("filler") else None)
+        if not p.HasField("filler"):
+            blob.data[...] = FIRST_SLOPE
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape. Raises LayerError if the channels do not fit the slopes."""
+        check_n_axes(2, bottom[0])
+        n_channels = bottom[0].shape[1]
+        if not self.shared and n_channels != self.blobs[0].n_elems:
+            raise LayerError(f"has slopes for {self.blobs[0].n_elems} channels, got shape {bottom[0].shape}")
+        self._kept: np.ndarray | None = None
+        if bottom[0] is top[0]:
+            self._kept = np.empty_like(bottom[0].data)
+        else:
+            top[0].reshape(bottom[0].shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write y."""
+        x = bottom[0].data
+        if self._kept is not None:
+            self._kept[...] = x
+        np.copyto(top[0].data, np.where(x > 0, x, self._slopes(x) * x))
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Add the slopes' gradients; write the bottom's: gy where x > 0, slope gy elsewhere (gy is the top's)."""
+        x = bottom[0].data if self._kept is None else self._kept
+        gy, below = top[0].diff, x <= 0
+        if self.param_propagate_down[0]:
+            others = None if self.shared else tuple(a for a in range(x.ndim) if a != 1)
+            self.blobs[0].diff[...] += (gy * x * below).sum(axis=others)
+        if propagate_down[0]:
+            np.multiply(gy, np.where(below, self._slopes(x), 1), out=bottom[0].diff)
+
+    def _slopes(self, x: np.ndarray) -> np.ndarray:
+        return self.blobs[0].data.reshape((-1,) + (1,) * (x.ndim - 2))
+
+
+@layer_types.register("Insanity")
+class Insanity(Elementwise):
+    """y = x where x > 0, x / a elsewhere; a is drawn from [lb, ub) for each element in training.
+
+    In testing a = (ub - lb) / (log |ub| - log |lb|).
+
+    Raises:
+        LayerError: ub is not above lb, one of them is 0, or the bottom has fewer than two axes.
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the bounds."""
+        p = self.param.insanity_param
+        if not p.ub > p.lb or p.lb * p.ub == 0:
+            raise LayerError(f"wants bounds lb below ub, neither of them 0, got {p.lb:g} and {p.ub:g}")
+        ratio = np.log(abs(p.ub)) - np.log(abs(p.lb))
+        self._mean = (p.ub - p.lb) / ratio if ratio else np.inf
+        self._low, self._range = p.lb, p.ub - p.lb
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape."""
+        if bottom[0].ndim < 2:
+            raise LayerError(f"takes bottoms of two axes or more, got shape {bottom[0].shape}")
+        super().reshape(bottom, top)
+        slopes = self.context.dtype if self.context.phase == TRAIN else np.result_type(self.context.dtype, self._mean)
+        self._factors: np.ndarray = self.context.xp.empty(bottom[0].n_elems, slopes)
+        self._draws = self.context.kernels.uniform(bottom[0].shape, not is_plain(bottom[0]), self.context.draws,
+                                                   self.context.dtype)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Draw the slopes and write y, piece by piece, so that temporaries are short."""
+        drawn = [self._draws.next()] if self.context.phase == TRAIN else []
+        for x, y, factors, *draws in self._pieces(bottom[0].data_flat, top[0].data_flat, self._factors, *drawn):
+            slopes = self._low + self._range * draws[0] if draws else self._mean
+            one = x.dtype.type(1)
+            factors[...] = np.where(x > 0, one, one / slopes)
+            np.multiply(x, factors, out=y)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write the bottom's diff."""
+        if propagate_down[0]:
+            np.multiply(top[0].diff_flat, self._factors, out=bottom[0].diff_flat)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.axes import Rows, covered_shape, spread_shape, summed_axes
+from scaffe.layers.base.bases import FusesRelu
 from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.broadcast import covered_shape, spread_shape, summed_axes
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.rows import Rows
-from scaffe.layers.kernels.norms import Fused, FusedDiffs
+from scaffe.layers.kernels.specs import Fused, FusedDiffs
 
 
 class Affine(FusesRelu):

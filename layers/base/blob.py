@@ -1,4 +1,4 @@
-"""A blob: an array and its gradient, indexed in Caffe's logical shape whatever order the memory is in."""
+"""A learnable blob's data once more, as the kernels of a half type read them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,30 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.base.writes import Writes
+
+
+class KernelCopy:
+    """Weights in a half type and in the kernels' order, (O, K..., I), beside a blob's own in float32 and Caffe's order.
+
+    Args:
+        array: flat, of the half type.
+        write: converts the blob's data into it.
+
+    Attributes:
+        is_newest: whether the array has the blob's newest data already, as after an update that wrote both.
+    """
+
+    def __init__(self, array: Any, write: Callable[[], None]) -> None:
+        self.array, self._write = array, write
+        self.is_newest = False
+
+    def renewed(self) -> Any:
+        """The array with the blob's newest data: what forward reads. Backward reads ``array``, as forward did."""
+        if not self.is_newest:
+            self._write()
+        return self.array
+
 
 MOST_AXES = 32  # Caffe's kMaxBlobAxes
 MOST_ELEMS = 2**31 - 1  # Caffe counts in C's int, and so do kernels

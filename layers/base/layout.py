@@ -79,3 +79,13 @@ def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: in
     if not lies_channels_last(blob, axis):
         moved = np.moveaxis(logical, axis, -1)
         moved[...] = row.reshape(moved.shape)
+
+
+def weights_for_forward(blob: Blob) -> Any:
+    """The weights as a plan's forward takes them: the copy for kernels where there is one, else the blob's data."""
+    return blob.data if blob.kernel_copy is None else blob.kernel_copy.renewed()
+
+
+def weights_for_backward(blob: Blob) -> Any:
+    """The weights that forward read."""
+    return blob.data if blob.kernel_copy is None else blob.kernel_copy.array

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layer import Context, Layer
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import Layer
 from scaffe.layers.kernels.backend import Backend
 
 

@@ -1,10 +1,9 @@
-"""Boxes as arrays: how a box is written as offsets from a prior box, and read back (SSD, Liu et al. 2016, section 2.2).
-
-A box is (xmin, ymin, xmax, ymax) in fractions of the image's width and height. Formulas as in weiliu89/caffe,
-branch ssd, ``bbox_util.cpp``.
-"""
+"""Boxes as arrays: offsets from prior boxes (SSD, Liu et al. 2016), ground truth, and rows of detections."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -99,3 +98,81 @@ def crosses_boundary(boxes: np.ndarray) -> np.ndarray:
 def _centres(boxes: np.ndarray) -> np.ndarray:
     centres: np.ndarray = (boxes[:, :2] + boxes[:, 2:]) / 2
     return centres
+
+
+TRUTH_COLUMNS = 8
+NO_ITEM = -1  # a row that fills up
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The true boxes of a batch, in the order of the rows.
+
+    Attributes:
+        items: int64 (G,), place in the batch.
+        labels: int64 (G,).
+        boxes: (G, 4).
+        difficult: bool (G,).
+    """
+
+    items: np.ndarray
+    labels: np.ndarray
+    boxes: np.ndarray
+    difficult: np.ndarray
+
+    def of(self, item: int) -> Truth:
+        """Those of one item."""
+        mine = self.items == item
+        return Truth(self.items[mine], self.labels[mine], self.boxes[mine], self.difficult[mine])
+
+
+def check_shape(blob: Blob) -> None:
+    """Raise LayerError unless a blob holds rows of 8 numbers."""
+    if blob.ndim < 1 or blob.shape[-1] != TRUTH_COLUMNS:
+        raise LayerError(f"wants ground truth (1, 1, G, 8), got shape {blob.shape}")
+
+
+def read_truth(blob: Blob, n_classes: int, background: int, with_difficult: bool = True) -> Truth:
+    """Read ground truth.
+
+    Args:
+        blob: (1, 1, G, 8).
+        n_classes: labels lie in 0..n_classes-1.
+        background: the label that no box may have.
+        with_difficult: keep boxes that are marked difficult.
+
+    Raises:
+        LayerError: a label is the background's or no class.
+    """
+    rows = blob.data.reshape(-1, TRUTH_COLUMNS)
+    rows = rows[rows[:, 0] != NO_ITEM]
+    if not np.isfinite(rows).all():
+        raise LayerError("wants ground truth of finite numbers, got others")
+    labels = rows[:, 1].astype(np.int64)
+    wrong = (labels < 0) | (labels >= n_classes) | (labels == background)
+    if wrong.any():
+        raise LayerError(f"label {labels[wrong][0]} of a true box is not one of the {n_classes} classes, or is the "
+                         f"background's, {background}")
+    difficult = rows[:, 7] != 0
+    kept = rows[with_difficult | ~difficult]
+    return Truth(kept[:, 0].astype(np.int64), kept[:, 1].astype(np.int64), np.ascontiguousarray(kept[:, 3:7]),
+                 kept[:, 7] != 0)
+
+
+COLUMNS = 7  # item, label, score, xmin, ymin, xmax, ymax
+
+
+def show_detections(top: Blob, rows: Sequence[np.ndarray], n_items: int) -> None:
+    """Shape a top as (1, 1, D, 7) and fill it; with no detection at all a row (item, -1, ...) of -1 for each item.
+
+    Args:
+        top: the top.
+        rows: each item's detections, (n, 7).
+        n_items: items in the batch.
+    """
+    found = np.concatenate([np.zeros((0, COLUMNS)), *rows])
+    if not len(found):
+        found = np.full((n_items, COLUMNS), -1.0)
+        found[:, 0] = np.arange(n_items)
+    top.reshape((1, 1, len(found), COLUMNS))
+    top.data[...] = found

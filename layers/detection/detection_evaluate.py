@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.detections import COLUMNS
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import NoGradient
-from scaffe.layers.detection.ground_truth import Truth, check_shape, read_truth
-from scaffe.layers.detection.pixels import check_resize, read_sizes, to_pixels
+from scaffe.layers.detection.boxes import COLUMNS, Truth, check_shape, read_truth
+from scaffe.layers.detection.saved_detections import check_resize, read_sizes, to_pixels
 from scaffe.proto.byte_text import path_of
 
 RESULTS = 5  # item, label, score, true positive, false positive

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.detections import COLUMNS, show_detections
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import NoGradient
-from scaffe.layers.detection.boxes import count_priors, decode, read_priors
+from scaffe.layers.detection.boxes import COLUMNS, count_priors, decode, read_priors, show_detections
 from scaffe.layers.detection.saved_detections import SavedDetections
 from scaffe.log import warning
 

@@ -8,18 +8,24 @@ from math import isfinite
 
 import numpy as np
 
+from scaffe.layers.base.axes import loss_divisor
+from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.labels import loss_divisor
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.loss import LossLayer
-from scaffe.layers.base.neuron import refuse_gradient
-from scaffe.layers.detection.boxes import decode, encode, read_priors
+from scaffe.layers.detection.boxes import Truth, check_shape, decode, encode, read_priors, read_truth
 from scaffe.layers.detection.detection_output import check_predictions, check_suppression
-from scaffe.layers.detection.ground_truth import Truth, check_shape, read_truth
-from scaffe.layers.detection.losses import SOFTMAX, class_loss, location_loss
-from scaffe.layers.detection.matching import UNMATCHED, MatchOptions, match_boxes
-from scaffe.layers.detection.mining import HARD_EXAMPLE, NONE, mine
+from scaffe.layers.detection.matching import (
+    HARD_EXAMPLE,
+    NONE,
+    SOFTMAX,
+    UNMATCHED,
+    MatchOptions,
+    class_loss,
+    location_loss,
+    match_boxes,
+    mine,
+)
 
 ANY_LABEL = 1 << 31
 Match = tuple[int, int, np.ndarray, np.ndarray]  # item, class of the offsets, matches, overlaps

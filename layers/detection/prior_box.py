@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.bases import ZeroGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.detection.zero_gradient import ZeroGradient
 
 SAME_RATIO = 1e-6  # aspect ratios nearer than this are one
 MOST_PIXELS = 1 << 24  # of a size: float32 counts pixels exactly up to here
@@ -157,3 +157,24 @@ def _pair(p: Any, names: tuple[str, str, str]) -> tuple[float, float] | None:
         wanted = " and ".join(each if given else [both])
         raise LayerError(f"wants {wanted} above 0, got {values[0]:g} and {values[1]:g}")
     return values[0], values[1]
+
+
+@layer_types.register("PriorBoxClustered")
+class PriorBoxClustered(PriorBox):
+    """Boxes of each ``width`` x ``height``, in pixels, around each position of a feature map.
+
+    Bottoms, top and the other options as of PriorBox; it takes no min_size, max_size or aspect_ratio.
+    """
+
+    @staticmethod
+    def sizes(p: Any) -> np.ndarray:
+        """Width and height in pixels of the boxes at one position: float32 (B, 2).
+
+        Raises:
+            LayerError: there is no width, not a height for each, or one is not above 0.
+        """
+        sides: Sequence[float] = [*p.width, *p.height]
+        if not p.width or len(p.width) != len(p.height) or not all(0 < side < np.inf for side in sides):
+            raise LayerError(f"needs widths and heights above 0, as many of each, got {list(p.width)} and "
+                             f"{list(p.height)}")
+        return np.array([p.width, p.height], np.float32).T

@@ -1,4 +1,4 @@
-"""ROIPooling: max pooling of regions to a fixed size (Fast R-CNN, Girshick 2015, section 2.1)."""
+"""Regions to a fixed size: ROIPooling (Fast R-CNN), PSROIPooling (R-FCN), ROIAlign (Mask R-CNN)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,68 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.detection.bins import check_regions, read_regions, whole_bins
+
+Edges = tuple[np.ndarray, np.ndarray]  # the first pixel of each bin and the one behind its last, int64 (R, bins)
+LEAST_LENGTH = 0.1  # of a region, in pixels of the features (R-FCN)
+
+
+def check_regions(bottom: Sequence[Blob], pooled: Sequence[int]) -> None:
+    """Raise LayerError unless the bottoms are features (N, C, H, W) and regions (R, 5), and ``pooled`` is above 0."""
+    if min(pooled) < 1:
+        raise LayerError(f"pools to at least 1 x 1, got {' x '.join(map(str, pooled))}")
+    if bottom[0].ndim != 4 or bottom[1].count(1) != 5:
+        raise LayerError(f"wants features of 4 axes and regions (R, 5), got {bottom[0].shape}, {bottom[1].shape}")
+
+
+def read_regions(bottom: Sequence[Blob]) -> tuple[np.ndarray, np.ndarray]:
+    """The item of each region, int64 (R,), and its corners x1, y1, x2, y2, (R, 4).
+
+    Raises:
+        LayerError: a region names an item that is not in the batch.
+    """
+    regions, n_items = bottom[1].data.reshape(-1, 5), bottom[0].shape[0]
+    items = regions[:, 0].astype(np.int64)
+    if not ((items >= 0) & (items < n_items)).all():
+        raise LayerError(f"regions name items {items.min()} to {items.max()} of a batch of {n_items}")
+    return items, regions[:, 1:]
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """The nearest whole numbers, halves away from 0 (C's ``round``)."""
+    whole: np.ndarray = np.sign(values) * np.floor(np.abs(values) + values.dtype.type(0.5))
+    return whole
+
+
+def whole_bins(first: np.ndarray, last: np.ndarray, scale: float, n_bins: int, length: int) -> Edges:
+    """Fast R-CNN's bins: the range is rounded to whole pixels first.
+
+    Args:
+        first, last: the ends of the ranges, (R,), both included, in pixels of the input image.
+        scale: from those to pixels of the features.
+        n_bins: number of bins.
+        length: of the features along this axis.
+    """
+    real = first.dtype.type
+    starts, ends = (rounded(values * real(scale)) for values in (first, last))
+    steps = np.maximum(ends - starts + 1, 1) / real(n_bins)
+    return _cut(np.zeros_like(starts), steps, starts.astype(np.int64), n_bins, length)
+
+
+def exact_bins(first: np.ndarray, last: np.ndarray, scale: float, n_bins: int, length: int) -> Edges:
+    """R-FCN's bins: the ends are rounded in the input image, not in the features. Arguments as of ``whole_bins``."""
+    real = first.dtype.type
+    starts, ends = rounded(first) * real(scale), (rounded(last) + 1) * real(scale)
+    steps = np.maximum(ends - starts, real(LEAST_LENGTH)) / real(n_bins)
+    return _cut(starts, steps, np.zeros(len(starts), np.int64), n_bins, length)
+
+
+def _cut(starts: np.ndarray, steps: np.ndarray, offsets: np.ndarray, n_bins: int, length: int) -> Edges:
+    places = np.arange(n_bins + 1, dtype=steps.dtype) * steps[:, None] + starts[:, None]
+    firsts = np.floor(places[:, :-1]).astype(np.int64) + offsets[:, None]
+    ends = np.ceil(places[:, 1:]).astype(np.int64) + offsets[:, None]
+    return np.clip(firsts, 0, length), np.clip(ends, 0, length)
 
 
 @layer_types.register("ROIPooling")
@@ -67,3 +127,143 @@ def padded(corners: np.ndarray, ratio: float) -> np.ndarray:
     """Corners (R, 4) of regions made longer at each end by that part of their length."""
     margins = (corners[:, 2:] - corners[:, :2] + 1) * corners.dtype.type(ratio)
     return np.concatenate([corners[:, :2] - margins, corners[:, 2:] + margins], axis=1)
+
+
+@layer_types.register("PSROIPooling")
+class PsRoiPooling(Layer):
+    """Average pooling of regions, each divided into group_size x group_size bins, each bin from a map of its own.
+
+    Bottoms: score maps (N, output_dim · group_size², H, W); regions (R, 5), each (item in the batch, x1, y1, x2, y2) in
+    pixels of the input image, both corners included. Top: (R, output_dim, group_size, group_size).
+
+    The corners are rounded, half away from 0, and then multiplied by spatial_scale. An empty bin gives 0. Regions have
+    no gradient.
+    """
+
+    n_bottoms = (2, 2)
+    host_only = True
+    exact_bottoms = (1,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError if a bottom has another shape."""
+        p = self.param.psroi_pooling_param
+        check_regions(bottom, (p.output_dim, p.group_size))
+        if bottom[0].shape[1] != p.output_dim * p.group_size**2:
+            raise LayerError(f"wants {p.output_dim * p.group_size**2} channels for output_dim {p.output_dim} and "
+                             f"group_size {p.group_size}, got a bottom of shape {bottom[0].shape}")
+        top[0].reshape((bottom[1].shape[0], p.output_dim, p.group_size, p.group_size))
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """Regions have no gradient."""
+        return bottom_index == 0
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pool. Raises LayerError if a region names an item not in the batch."""
+        from scaffe.layers.kernels.cpu.regions import means_by_position
+
+        p, (height, width) = self.param.psroi_pooling_param, bottom[0].shape[2:]
+        self._items, corners = read_regions(bottom)
+        x1, y1, x2, y2 = corners.T
+        self._bins = (*exact_bins(y1, y2, p.spatial_scale, p.group_size, height),
+                      *exact_bins(x1, x2, p.spatial_scale, p.group_size, width))
+        means_by_position(bottom[0].data_storage, self._items, *self._bins, top[0].data_storage)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Share each bin's gradient among its elements; the regions' is 0."""
+        from scaffe.layers.kernels.cpu.regions import means_by_position_back
+
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
+            if wanted:
+                blob.diff_flat[...] = 0
+        if propagate_down[0]:
+            means_by_position_back(top[0].diff_storage, self._items, *self._bins, bottom[0].diff_storage)
+
+
+MOST_SAMPLES = 1 << 13  # of a bin along an axis
+Grids = tuple[np.ndarray, np.ndarray]  # y0, dy, x0, dx of each region (R, 4); samples per bin, int64 (R, 2)
+
+
+@layer_types.register("ROIAlign")
+class RoiAlign(Layer):
+    """Bilinear samples of rectangular regions.
+
+    Bottoms: features (N, C, H, W); regions (R, 5), each (item in the batch, x1, y1, x2, y2) in pixels of the input
+    image. Top: (R, C, pooled_h, pooled_w) with ``roi_align_param``: each bin is the mean of sampling_ratio x
+    sampling_ratio samples (if that is not above 0: of one a pixel). With ``roi_pooling_param`` the top is (R, C,
+    pooled_h + 1, pooled_w + 1): samples at the corners of the bins.
+
+    Regions have no gradient.
+    """
+
+    n_bottoms = (2, 2)
+    host_only = True
+    exact_bottoms = (1,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""
+        self._at_corners = self.param.HasField("roi_pooling_param")
+        p = self.param.roi_pooling_param if self._at_corners else self.param.roi_align_param
+        check_regions(bottom, (p.pooled_h, p.pooled_w))
+        pooled = p.pooled_h + self._at_corners, p.pooled_w + self._at_corners
+        top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], *pooled))
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """Regions have no gradient."""
+        return bottom_index == 0
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Sample. Raises LayerError if a region names an item not in the batch, or has too many samples."""
+        from scaffe.layers.kernels.cpu.regions import bilinear_means
+
+        items, corners = read_regions(bottom)
+        if self._at_corners:
+            p, margin = self.param.roi_pooling_param, 0.5
+            grids = corner_grids(padded(corners, p.pad_ratio) * p.spatial_scale - 0.5, (p.pooled_h, p.pooled_w))
+        else:
+            a, margin = self.param.roi_align_param, 1.0
+            grids = mean_grids(corners * a.spatial_scale, (a.pooled_h, a.pooled_w), a.sampling_ratio)
+        self._samples = items, *grids, margin
+        bilinear_means(bottom[0].data_storage, *self._samples, top[0].data_storage)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Share each bin's gradient among the pixels that it was sampled from; the regions' is 0."""
+        from scaffe.layers.kernels.cpu.regions import bilinear_means_back
+
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
+            if wanted:
+                blob.diff_flat[...] = 0
+        if propagate_down[0]:
+            bilinear_means_back(top[0].diff_storage, *self._samples, bottom[0].diff_storage)
+
+
+def mean_grids(corners: np.ndarray, pooled: tuple[int, int], ratio: int) -> Grids:
+    """The samples of bins that are means. A region is at least one pixel long.
+
+    Args:
+        corners: x1, y1, x2, y2 in pixels of the features, (R, 4).
+        pooled: rows and columns of bins.
+        ratio: samples of a bin along each axis; 0 or less: as many as it has pixels, rounded up.
+
+    Raises:
+        LayerError: so many that it would not end.
+    """
+    starts, n_bins = corners[:, 1::-1], np.array(pooled)
+    steps = np.maximum(corners[:, :1:-1] - starts, 1) / n_bins  # of the bins: rows, columns
+    counts = np.full(steps.shape, ratio) if ratio > 0 else np.ceil(steps)
+    if not (counts <= MOST_SAMPLES).all():
+        raise LayerError(f"takes at most {MOST_SAMPLES} samples of a bin along an axis, got {counts.max():g}")
+    steps = steps / counts
+    return _grids(starts + steps / 2, steps), counts.astype(np.int64)
+
+
+def corner_grids(corners: np.ndarray, pooled: tuple[int, int]) -> Grids:
+    """The samples at the corners of bins; a region without an area has none. Arguments as of ``mean_grids``."""
+    starts = corners[:, 1::-1]
+    steps = (corners[:, :1:-1] - starts) / np.array(pooled)
+    counts = np.repeat((steps > 0).all(axis=1, keepdims=True), 2, axis=1)
+    return _grids(starts, steps), counts.astype(np.int64)
+
+
+def _grids(starts: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """y0, dy, x0, dx."""
+    return np.ascontiguousarray(np.stack([starts, steps], axis=2).reshape(-1, 4))

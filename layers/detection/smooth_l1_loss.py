@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.layers.base.axes import loss_divisor
+from scaffe.layers.base.bases import LossLayer, as_four_axes
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.labels import loss_divisor
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.loss import LossLayer
-from scaffe.layers.detection.legacy_shape import as_four_axes
 
 
 @layer_types.register("SmoothL1Loss")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.input_files import read_input
+from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, layer_types
-from scaffe.layers.base.neuron import NoGradient
 from scaffe.layers.detectnet.augmentation import Selection, change_boxes, change_image, opencv, select
 from scaffe.layers.detectnet.coverage import Coverage, read_boxes
 from scaffe.proto.byte_text import path_of

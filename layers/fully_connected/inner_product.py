@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.axes import check_axis
+from scaffe.layers.base.bases import FusesRelu
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.fused_relu import FusesRelu
-from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.layout import is_plain
-from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
+from scaffe.layers.base.layout import is_plain, weights_for_backward, weights_for_forward
 from scaffe.layers.kernels.plans import ReadyCalls, RowwisePlan, bound
 
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     Array,
     BatchNormPlan,
@@ -23,7 +22,7 @@ from scaffe.layers.kernels.plans import (
     WeightedPlan,
     Workers,
 )
-from scaffe.layers.kernels.specs import ConvSpec, Ints, LossSpec, LrnSpec, PoolSpec, Segment
+from scaffe.layers.kernels.specs import ConvSpec, Ints, LossSpec, LrnSpec, NormSpec, PoolSpec, Segment
 
 Dtype = np.dtype | type
 
@@ -209,7 +208,7 @@ class Backend(Protocol):
 
         Args:
             y: flat.
-            signs: words of 32 bits, as ``scaffe.layers.kernels.signs`` has them.
+            signs: words of 32 bits, as ``scaffe.layers.kernels.extents`` has them.
         """
 
     def relu_backward_signs(self, signs: Array, gy: Array, gx: Array, slope: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from scaffe.layers.kernels.norms import Fused, FusedDiffs
+from scaffe.layers.kernels.specs import Fused, FusedDiffs
 
 Array = Any  # of the backend
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.arithmetic.scale import Affine
+from scaffe.layers.base.axes import Rows, check_n_axes
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import TEST, Layer, layer_types
-from scaffe.layers.base.rows import Rows
-from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 
 @layer_types.register("BatchNorm")

@@ -1,9 +1,12 @@
-"""Local response normalisation (Krizhevsky, Sutskever and Hinton 2012, section 3.3)."""
+"""Local response normalisation (Krizhevsky et al. 2012, section 3.3), and local contrast normalisation (Jarrett et al.
+2009)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -65,3 +68,97 @@ class Lrn(Layer):
         if propagate_down[0]:
             x, y = bottom[0], top[0]
             self._plan.backward(x.data_flat, y.data_flat, y.diff_flat, x.diff_flat)
+
+
+@layer_types.register("LCN")
+class Lcn(Layer):
+    """y = v / max(s, least), where v = x - mean(x) and s = sqrt(mean(v^2)): each pixel beside its neighbourhood.
+
+    Means are weighed by a Gaussian around the pixel, over local_size by local_size pixels of all channels, or with
+    across_channels false of the pixel's own channel. Beyond the image is nothing: there the weights that are left
+    count for all. (Jarrett, Kavukcuoglu, Ranzato and LeCun, "What is the Best Multi-Stage Architecture for Object
+    Recognition?", ICCV 2009, section 2.1; a constant ``least`` as in Le et al., ICML 2012.)
+
+    Bottom and top: (N, C, H, W).
+
+    Raises:
+        LayerError: local_size is even, sigma or least is not above 0, the bottom does not have four axes, or the layer
+            works in place.
+    """
+
+    temporaries, lasting = 5, 1
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Check the options, and compute the window's weights."""
+        p = self.param.lcn_param
+        if p.local_size % 2 == 0:
+            raise LayerError(f"local_size must be odd, got {p.local_size}")
+        if not (p.sigma > 0 and p.least > 0):
+            raise LayerError(f"sigma and least must be above 0, got {p.sigma:g} and {p.least:g}")
+        if bottom[0] is top[0]:
+            raise LayerError("cannot work in place")
+        weights = np.exp(-np.square(np.arange(p.local_size) - p.local_size // 2) / (2 * p.sigma**2))
+        self._weights = weights / weights.sum()
+        self._is_across = p.across_channels
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape, and see how much of each window lies in the image."""
+        if bottom[0].ndim != 4:
+            raise LayerError(f"takes images of four axes (N, C, H, W), got shape {bottom[0].shape}")
+        top[0].reshape(bottom[0].shape)
+        xp, (height, width) = self.context.xp, bottom[0].shape[2:]
+        inside = self._window_sums(np.ones((1, 1, height, width)))
+        self._inside = xp.asarray(inside.astype(self.context.dtype))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write the top; v and the divisor are kept for backward."""
+        x = bottom[0].data
+        self._v = x - self._mean(x)
+        deviation = np.sqrt(self._mean(np.square(self._v)))
+        self._divisor = np.maximum(deviation, deviation.dtype.type(self.param.lcn_param.least))
+        self._is_least = deviation < self._divisor
+        np.divide(self._v, self._divisor, out=top[0].data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write gx: through the quotient, the deviation where it is the divisor, and the mean that v lacks."""
+        if not propagate_down[0]:
+            return
+        gy, v, divisor = top[0].diff, self._v, self._divisor
+        of_divisor = -self._sum(gy * v) / np.square(divisor)
+        of_squares = np.where(self._is_least, 0, of_divisor / (2 * divisor))
+        gv = gy / divisor + 2 * v * self._turned_mean(of_squares)
+        np.subtract(gv, self._turned_mean(self._sum(gv)), out=bottom[0].diff)
+
+    def _mean(self, x: Any) -> Any:
+        """The weighed mean around each pixel: (N, 1, H, W) over all channels, else (N, C, H, W)."""
+        return self._window_sums(x.mean(1, keepdims=True) if self._is_across else x) / self._inside
+
+    def _turned_mean(self, g: Any) -> Any:
+        """The transpose of ``_mean``: of gradients of means, an equal share for each channel."""
+        channels = self._v.shape[1] if self._is_across else 1
+        return self._window_sums(g / self._inside) / channels
+
+    def _sum(self, g: Any) -> Any:
+        """Over those channels that have a mean together."""
+        return g.sum(1, keepdims=True) if self._is_across else g
+
+    def _window_sums(self, x: Any) -> Any:
+        """Sums of windows with their weights, down and then along; zeros beyond the image."""
+        for axis in (2, 3):
+            x = _weighed(x, self._weights, axis)
+        return x
+
+
+def _weighed(x: Any, weights: np.ndarray, axis: int) -> Any:
+    """out[i] = sum over k of weights[k] x[i + k - half] along an axis."""
+    half, length = len(weights) // 2, x.shape[axis]
+    out = x * x.dtype.type(weights[half])
+    for step in range(1, min(half, length - 1) + 1):
+        ahead, behind = [slice(None)] * 4, [slice(None)] * 4
+        ahead[axis], behind[axis] = slice(step, None), slice(None, length - step)
+        weight = x.dtype.type(weights[half + step])
+        out[tuple(behind)] += weight * x[tuple(ahead)]
+        out[tuple(ahead)] += weight * x[tuple(behind)]
+    return out

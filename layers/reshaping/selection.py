@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.layers.base.axes import check_n_axes
+from scaffe.layers.base.bases import refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.neuron import refuse_gradient
 
 
 @layer_types.register("BatchReindex")

@@ -1,4 +1,4 @@
-"""Convolution and deconvolution over any number of spatial axes (Caffe 1.0)."""
+"""Convolution, depthwise too, and deconvolution over any number of spatial axes (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.layers.base.axes import check_axis
+from scaffe.layers.base.bases import FusesRelu
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.fused_relu import FusesRelu
-from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.layout import channels_last, lies_channels_last, put_channels_last
-from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
+from scaffe.layers.base.layout import (
+    channels_last,
+    lies_channels_last,
+    put_channels_last,
+    weights_for_backward,
+    weights_for_forward,
+)
 from scaffe.layers.base.windows import conv_window
 from scaffe.layers.kernels.plans import InferencePlan
 from scaffe.layers.kernels.specs import ConvSpec
@@ -194,3 +199,23 @@ class Deconvolution(_Windowed):
 
     def _top_shape(self, spec: ConvSpec) -> tuple[int, ...]:
         return spec.in_shape
+
+
+@layer_types.register("DepthwiseConvolution", "ConvolutionDepthwise")
+class DepthwiseConvolution(Convolution):
+    """A convolution with one group for each channel; ``group`` in the prototxt is ignored.
+
+    num_output is a multiple of the number of channels; if not given, it is that number.
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Set up the convolution. Raises LayerError if num_output is not a multiple of the channels."""
+        n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
+        message = type(self.param)()
+        message.CopyFrom(self.param)
+        p = message.convolution_param
+        if n_channels < 1 or p.num_output % n_channels:
+            raise LayerError(f"num_output {p.num_output} is not a multiple of the channels of {bottom[0].shape}")
+        p.group, p.num_output = n_channels, p.num_output or n_channels
+        self.param = message
+        super().setup(bottom, top)

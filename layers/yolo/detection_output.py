@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.activation.activations import sigmoid
+from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.detections import COLUMNS, show_detections
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import NoGradient
+from scaffe.layers.detection.boxes import COLUMNS, show_detections
 from scaffe.layers.yolo.boxes import corners
 from scaffe.layers.yolo.region_loss import softmax
 
@@ -52,7 +52,7 @@ class _Output(NoGradient):
         show_detections(top[0], rows, n_items)
 
     def _rows(self, item: int, boxes: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        from scaffe.layers.kernels.cpu.suppression import suppress_centred
+        from scaffe.layers.kernels.cpu.boxes import suppress_centred
 
         order = np.argsort(-scores, kind="stable")
         kept = order[suppress_centred(boxes[:, order], self._options().nms_threshold)]

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.activation.activations import sigmoid
+from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.loss import LossLayer
-from scaffe.layers.base.neuron import refuse_gradient
-from scaffe.layers.yolo.boxes import intersection_over_union, objects_of, read_truth
-from scaffe.layers.yolo.overlaps import IOU, similarities
+from scaffe.layers.yolo.boxes import IOU, intersection_over_union, objects_of, read_truth, similarities
 
 COORDS, OBJECT, CLASSES = slice(0, 4), 4, slice(5, None)
 

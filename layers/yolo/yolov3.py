@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.layers.activation.activations import sigmoid
+from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.loss import LossLayer
-from scaffe.layers.base.neuron import refuse_gradient
-from scaffe.layers.yolo.boxes import objects_of, read_truth
-from scaffe.layers.yolo.overlaps import DIOU, MSE, similarity, slopes
+from scaffe.layers.yolo.boxes import DIOU, MSE, objects_of, read_truth, similarity, slopes
 from scaffe.layers.yolo.region_loss import best_overlap, cell_of, check_grid, class_of
 
 OBJECT, CLASSES = 4, slice(5, None)

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf import text_format
 
 import scaffe
-from scaffe.collectives.describe import describe_mpi
+from scaffe.collectives.launch import describe_mpi
 from scaffe.layers.kernels.cpu import describe as describe_kernels
 from scaffe.log import info
 from scaffe.version import packages

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.pictures.drawing.boxes import Arrow, Box
-from scaffe.pictures.drawing.picture import Picture, picture_of
-from scaffe.training.partition.kinds import (
+from scaffe.pictures.boxes import Arrow, Box
+from scaffe.pictures.net_picture import Picture, picture_of
+from scaffe.training.partition.planner.cost_model import Price
+from scaffe.training.partition.planner.search import Plan
+from scaffe.training.partition.planner.shapes import LayerShape
+from scaffe.training.partition.sharding import (
     BY_BANDS,
     BY_CHANNELS,
     BY_COLUMNS,
@@ -18,9 +21,6 @@ from scaffe.training.partition.kinds import (
     ROWS,
     way_of,
 )
-from scaffe.training.partition.planner.prices import Price
-from scaffe.training.partition.planner.search import Plan
-from scaffe.training.partition.planner.shapes import LayerShape
 
 COLOURS = {REPLICATED: "#e0e0e0", OUTPUTS: "#ce93d8", INPUTS: "#ff8a80", BY_COLUMNS: "#a5d6a7", CLASSES: "#ffb74d",
            BY_CHANNELS: "#90b4f0", BY_BANDS: "#fff176", ONE_RANK: "#80deea"}

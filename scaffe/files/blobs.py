@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files.wire import WireError, lift_blobs, read_fields, read_numbers
 from scaffe.input_files import map_input, read_input
-from scaffe.proto.raw_strings import wire_form
+from scaffe.proto import caffe_pb2
+from scaffe.proto.raw_strings import delimited, varint, wire_form
 from scaffe.proto.text import ProtoError, parse_binary
-from scaffe.proto.varint import delimited, varint
 
 DATA, SHAPE, DOUBLE_DATA = 5, 7, 8  # fields of BlobProto
 ITEM_BYTES = {DATA: 4, DOUBLE_DATA: 8}
@@ -148,3 +149,23 @@ def _names(message: Any, chosen: Any) -> Iterator[str]:
     for field, _ in message.ListFields():
         if chosen(field.number):
             yield field.name
+
+
+def read_mean(path: str | Path) -> np.ndarray:
+    """The array of a mean file, float32, usually (1, channels, height, width). Raises UserError."""
+    raw = read_bytes(path)
+    try:
+        return blob_array(memoryview(raw))
+    except ValueError as error:
+        raise UserError(f"{path}: truncated, or not a mean image of {len(raw)} bytes ({error})") from error
+
+
+def write_mean(path: str | Path, mean: np.ndarray) -> None:
+    """Write (1, channels, height, width) in the old four-number form that Caffe's tools write. Raises UserError."""
+    if mean.ndim != 4:
+        raise UserError(f"{path}: a mean image has 4 axes (1, channels, height, width), not shape {mean.shape}")
+    head = caffe_pb2.BlobProto(**dict(zip(("num", "channels", "height", "width"), mean.shape, strict=True)))
+    with replacing(path, UserError) as file:
+        file.write(head.SerializeToString())
+        for piece in blob_parts(mean.reshape(-1))[1][:2]:  # the values alone, without the new shape
+            file.write(piece)

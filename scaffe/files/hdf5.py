@@ -1,14 +1,12 @@
-"""Weights and solver states as HDF5, in Caffe 1.0's layout. Needs h5py, which is imported on first use.
-
-A layer whose name contains slashes (as in GoogLeNet) is stored in nested groups; Caffe itself cannot write such nets.
-"""
+"""The part of a layer that is stored in a file of trained weights."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,26 @@ import numpy as np
 
 from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
-from scaffe.files.stored import StoredLayer
 from scaffe.hdf5_input import Hdf5Input, h5py_module, hdf5_input
 from scaffe.proto.byte_text import bytes_of, shown, text_of
+
+
+@dataclass(frozen=True)
+class StoredLayer:
+    """One layer on its way to a file.
+
+    Attributes:
+        param: the LayerParameter, without blobs.
+        blobs: the parameters' values in Caffe's order.
+        diffs: their diffs if the file is to keep them (``snapshot_diff``); else empty.
+        shared: indices of blobs that another layer owns: HDF5 files leave their values out, as Caffe's do.
+    """
+
+    param: Any
+    blobs: Sequence[np.ndarray] = ()
+    diffs: Sequence[np.ndarray] = ()
+    shared: frozenset[int] = frozenset()
+
 
 # What a state may hold.
 NUMBERS = {"model_checksum": np.uint64, "seed": np.uint64, "batches_read": np.uint64, "loss_scale": np.uint64,

@@ -17,7 +17,7 @@ from scaffe.files.blobs import blob_array, blob_parts, fields_around, map_bytes,
 from scaffe.files.wire import FIXED32
 from scaffe.proto import caffe_pb2
 from scaffe.proto.byte_text import path_of, text_of_path
-from scaffe.proto.varint import delimited, varint
+from scaffe.proto.raw_strings import delimited, varint
 
 HISTORY, HISTORY_TAG = 3, b"\x1a"  # field 3 of SolverState
 CHECKSUM_TAG = varint(1703 << 3 | FIXED32)  # field 1703, always the last

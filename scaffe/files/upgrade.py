@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.files.upgrade_c3d import upgrade_c3d
-from scaffe.files.upgrade_norm import split_norms
-from scaffe.files.upgrade_v0 import upgrade_v0
-from scaffe.files.upgrade_v1 import upgrade_v1
+from scaffe.files.upgrade_forks import split_norms, upgrade_c3d
+from scaffe.files.upgrade_old import upgrade_v0, upgrade_v1
 from scaffe.log import warning
 from scaffe.proto import caffe_pb2
 

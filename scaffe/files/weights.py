@@ -13,11 +13,10 @@ from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
-from scaffe.files.stored import StoredLayer
+from scaffe.files.hdf5 import StoredLayer
 from scaffe.files.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
-from scaffe.proto.raw_strings import wire_form
-from scaffe.proto.varint import delimited
+from scaffe.proto.raw_strings import delimited, wire_form
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
 LAYER, BLOBS = 100, 7

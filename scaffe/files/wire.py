@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from scaffe.proto.varint import delimited, varint
+from scaffe.proto.raw_strings import delimited, varint
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 N_BYTES = {FIXED64: 8, FIXED32: 4}

@@ -14,6 +14,7 @@ import inspect
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
 from scaffe import log, private_files
-from scaffe.jit.reach import dependencies, digest
+from scaffe.jit.cache_key import dependencies, digest
 
 try:
     from numba.core.compiler import CompileResult
@@ -147,3 +149,41 @@ def _tell(chosen: Path, found: Path | None) -> None:
 def _is_whole(content: bytes) -> bool:
     """Whether a file has not lost its end, when the machine did."""
     return hashlib.sha256(content[N_DIGEST_BYTES:]).digest() == content[:N_DIGEST_BYTES]
+
+
+class _Clock(event.Listener):
+    """Notes when compiling begins and ends; functions that a function calls are compiled within it."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[float, float]] = []  # perf_counter seconds, in order
+        self._depth, self._started = 0, 0.0
+
+    def on_start(self, event: event.Event) -> None:
+        """See numba's Listener."""
+        if not self._depth:
+            self._started = time.perf_counter()
+        self._depth += 1
+
+    def on_end(self, event: event.Event) -> None:
+        """See numba's Listener."""
+        self._depth -= 1
+        if not self._depth:
+            self.spans.append((self._started, time.perf_counter()))
+
+
+_clock = _Clock()
+event.register("numba:compile", _clock)  # type: ignore[no-untyped-call]
+
+
+def compiling_seconds(started: float, ended: float) -> float:
+    """How long this process has compiled between two times.
+
+    Args:
+        started, ended: of ``time.perf_counter()``, in seconds.
+    """
+    total = 0.0
+    for first, last in reversed(_clock.spans):
+        if last <= started:
+            break
+        total += max(min(last, ended) - max(first, started), 0.0)
+    return total

@@ -1,7 +1,4 @@
-"""Products of a few rows and some columns that stay in registers until they are whole.
-
-LLVM makes no such tile of a loop over rows and columns: it keeps the sums in memory.
-"""
+"""Asking for memory before it is read: processors fetch a stream ahead by themselves, but not far enough for two."""
 
 from __future__ import annotations
 
@@ -12,9 +9,32 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from scaffe.jit.brain import Definition, intrinsic
-from scaffe.jit.prefetch import NEAR, NEXT, append_fetch
-from scaffe.jit.registers import LANES
+from scaffe.jit.bfloat16 import Definition, intrinsic
+from scaffe.jit.simd import LANES
+
+FLAG, BYTE = ir.IntType(32), ir.IntType(8).as_pointer()
+NEAR, NEXT = 3, 2  # what is fetched goes into the first cache, or the second
+_prefetch: Callable[..., ir.Value] = cgutils.get_or_insert_function
+
+
+@intrinsic
+def fetch(typing_context: Any, x: Any, at: Any) -> Definition:
+    """Have the line of the cache fetched that has element ``at`` of a contiguous array, counted over all its axes."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
+        append_fetch(builder, builder.gep(context.make_array(x)(context, builder, args[0]).data, [args[1]]), NEAR)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64), generate
+
+
+def append_fetch(builder: ir.IRBuilder, pointer: ir.Value, cache: int) -> None:
+    """Append what starts to bring a line into a cache; an address outside of memory does nothing."""
+    kind = ir.FunctionType(ir.VoidType(), [BYTE, FLAG, FLAG, FLAG])
+    to_read, data = FLAG(0), FLAG(1)
+    builder.call(_prefetch(builder.module, kind, "llvm.prefetch.p0"),
+                 [builder.bitcast(pointer, BYTE), to_read, FLAG(cache), data])
+
 
 VECTORS = 2  # of columns in most tiles: with eight rows as many sums as the latency of two units' additions asks for
 COLUMNS = VECTORS * LANES

@@ -8,8 +8,9 @@ from typing import Any
 
 from scaffe.errors import ExpectedError, UserError, users_line
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.layer import Context, Layer, layer_types
+from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.nets import graph
 from scaffe.nets.caffe_alias import install_as_caffe
 from scaffe.nets.flat_params import FlatParams, Param

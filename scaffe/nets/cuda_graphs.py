@@ -124,7 +124,7 @@ class Recorded:
             self._net.tiers = tiers
 
     def _between_moves(self, recorded: Callable[[], Any], layers: range) -> Any:
-        """Run a stretch with what its tiers do before it and after (see ``plans/cuts.py`` for what that may be), and
+        """Run a stretch with what its tiers do before it and after (see ``run/device.py`` for what that may be), and
         forward with its hooks."""
         is_forward = layers.step > 0
         steps = [index if is_forward else self._net.steps.backward(index)[0] for index in layers]

@@ -1,4 +1,4 @@
-"""What a rank computes on, the CPU or one of the node's GPUs, and with which precision."""
+"""Names of the types that activations can have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from scaffe.flags import Flags
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.log import warning
-from scaffe.nets.precisions import PRECISIONS
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+"""What ``-precision`` and ``set_precision`` take; fp16 on GPUs only."""
+
 
 ON_OFF = ("on", "off")
 
@@ -94,7 +97,7 @@ def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: 
 
 def _say_if_slow(dtype: np.dtype) -> None:
     """Warn on a processor without instructions for bfloat16, with what that costs."""
-    from scaffe.layers.kernels.cpu.half_speed import slowness
+    from scaffe.layers.kernels.cpu.bfloat16_cost import slowness
 
     times = slowness(dtype)
     if times is not None:

@@ -12,7 +12,8 @@ from scaffe.data.feeds.feed import Feed
 from scaffe.data.feeds.layer_feed import GivenVisits, ReaderOptions, Share, layer_batch_size, open_layer_feed
 from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import TRAIN, Context
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.kernel_copy import KernelCopy
-from scaffe.layers.base.layer import ParamMemory
+from scaffe.layers.base.blob import Blob, KernelCopy
+from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
+from scaffe.mapped_memory import address, forget, in_pages
 from scaffe.nets.flat_pieces import Pieces, copy_into
-from scaffe.nets.memory.tier.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
 Allocate = Callable[[int, np.dtype], np.ndarray]

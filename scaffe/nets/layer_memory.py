@@ -16,7 +16,7 @@ MOST_UNFOLDED_BYTES = 256 << 20  # of images that one convolution without cuDNN 
 
 
 def _pooling(node: Node) -> int:
-    from scaffe.layers.kernels.cuda.pooling_plan import MOST_SMALL
+    from scaffe.layers.kernels.cuda.pooling_lrn import MOST_SMALL
 
     p, n_elems = node.param.pooling_param, node.tops[0].n_elems
     taps = node.bottoms[0].count(2) if p.global_pooling else max(p.kernel_size, p.kernel_h) * max(

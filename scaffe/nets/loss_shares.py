@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scaffe.layers.base.labels import NONE, PRE_FIXED, normalization
+from scaffe.layers.base.axes import NONE, PRE_FIXED, normalization
+from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.loss import LossLayer
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import LossShare, Node, Shares
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from scaffe.errors import UserError
-from scaffe.jit.clock import compiling_seconds
+from scaffe.jit.cache import compiling_seconds
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.net_layer import Node, Shares, all_bottoms, by_name
 from scaffe.nets.parts import Parts

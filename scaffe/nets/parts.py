@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layer import Context, Layer
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import Layer
 
 
 @dataclass(frozen=True)

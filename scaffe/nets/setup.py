@@ -12,7 +12,8 @@ import numpy as np
 
 from scaffe.data.feeds.layer_feed import ReaderOptions, Share
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import TEST, TRAIN, Context, ParamMemory
+from scaffe.layers.base.context import Context, ParamMemory
+from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
@@ -20,6 +21,7 @@ from scaffe.nets.debug_info import log_values
 from scaffe.nets.feeds import feed_opener
 from scaffe.nets.net import Net
 from scaffe.nets.parts import Parts
+from scaffe.proto import caffe_pb2
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 READERS = ReaderOptions()
@@ -116,3 +118,23 @@ def net_by_itself(path: str | Path, selection: Selection, context: Context) -> N
     if message.debug_info:
         log_values(net)
     return net
+
+
+def message_of(net: Net) -> caffe_pb2.NetParameter:
+    """A net's layers, those of its phase, without the Split layers that building inserts.
+
+    Returns:
+        a NetParameter in today's form; its layers have no rules of phases.
+    """
+    message = caffe_pb2.NetParameter(name=net.name)
+    unsplit: dict[str, str] = {}
+    for node in net.nodes:
+        if node.param.type == "Split":
+            unsplit |= dict.fromkeys(node.top_names, node.bottom_names[0])
+            continue
+        layer = message.layer.add()
+        layer.CopyFrom(node.param)
+        layer.ClearField("include")
+        layer.ClearField("exclude")
+        layer.bottom[:] = [unsplit.get(name, name) for name in layer.bottom]
+    return message

@@ -1,4 +1,4 @@
-"""Messages in protobuf's wire form, whose strings may be any bytes (``byte_text``)."""
+"""Numbers and heads of fields in protobuf's wire format."""
 
 from __future__ import annotations
 
@@ -9,8 +9,26 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor as Field
 
 from scaffe.proto.byte_text import bytes_of, text_of
-from scaffe.proto.fields import is_repeated
-from scaffe.proto.varint import delimited, varint
+
+
+def varint(number: int) -> bytes:
+    """A number in protobuf's variable-length form."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def delimited(tag: bytes, n_bytes: int) -> bytes:
+    """The head of a length-delimited field."""
+    return tag + varint(n_bytes)
+
+
+def is_repeated(field: Any) -> bool:
+    """Whether a field of a descriptor holds any number of values; protobuf before 6 says so by its label alone."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
 
 _MAPPED = re.compile(rb"\xee[\xbe\xbf][\x80-\xbf]")  # U+EF80 to U+EFFF
 DELIMITED = 2

@@ -10,9 +10,10 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from scaffe.errors import ExpectedError
+from scaffe.atomic_files import replacing
+from scaffe.errors import ExpectedError, UserError
 from scaffe.input_files import read_input
-from scaffe.proto.byte_text import text_of
+from scaffe.proto.byte_text import bytes_of, text_of
 from scaffe.proto.forks import fork_of_field, fork_of_type
 from scaffe.proto.raw_strings import hold_text
 from scaffe.proto.tokens import TokenError, conform
@@ -131,3 +132,9 @@ def _inside(text: str, line: int | None) -> str:
     block = "\n".join(text.splitlines()[starts[-1]:])
     match = re.search(r"\bname\s*:\s*[\"']([^\"']+)[\"']", block)
     return f" (in layer {match[1][:MOST_SAID]!r})" if match else ""
+
+
+def write_text(path: str | Path, message: Any) -> None:
+    """Write a message as prototxt. Raises UserError: it cannot be written; what was there before is left."""
+    with replacing(path, UserError) as file:
+        file.write(bytes_of(text_format.MessageToString(message, as_utf8=True)))

@@ -18,13 +18,11 @@ from scaffe.layers.data.memory_data import MemoryData
 from scaffe.layers.python import BlobVec
 from scaffe.log import warning
 from scaffe.nets import net
-from scaffe.nets.message import message_of
-from scaffe.nets.setup import Selection, make_context, net_by_itself
+from scaffe.nets.setup import Selection, make_context, message_of, net_by_itself
 from scaffe.nets.weights import load_hdf5, load_weights, save_hdf5, save_weights
-from scaffe.pictures.drawing.picture import net_picture
-from scaffe.pictures.drawing.svg import to_svg
-from scaffe.pycaffe import process, whole_sets
-from scaffe.pycaffe.batches import Arrays, batches
+from scaffe.pictures.net_picture import net_picture, to_svg
+from scaffe.pycaffe import batched_evaluation, process
+from scaffe.pycaffe.batched_evaluation import Arrays, batches
 from scaffe.pycaffe.looks import Passes
 from scaffe.pycaffe.mirror import MirroredBlob, show, view_of
 
@@ -196,7 +194,7 @@ class Net:
         Returns:
             The outputs and ``blobs`` by name, each an array of n rows.
         """
-        return whole_sets.forward_all(self, tuple(blobs or ()), inputs)
+        return batched_evaluation.forward_all(self, tuple(blobs or ()), inputs)
 
     def forward_backward_all(self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None,
                              **arrays: np.ndarray) -> tuple[Arrays, Arrays]:
@@ -210,7 +208,7 @@ class Net:
         Returns:
             (the outputs and ``blobs``, the diffs of the inputs and of ``diffs``), by name, each an array of n rows.
         """
-        return whole_sets.forward_backward_all(self, tuple(blobs or ()), tuple(diffs or ()), arrays)
+        return batched_evaluation.forward_backward_all(self, tuple(blobs or ()), tuple(diffs or ()), arrays)
 
     def _forward(self, start: int, end: int, wanted: Collection[str] = ()) -> float:
         self._push()
@@ -238,7 +236,7 @@ class Net:
 
     def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[Arrays]:
         """The arrays cut into batches of the net's size, the last one padded with zeros."""
-        return batches(blobs, whole_sets.batch_size(self))
+        return batches(blobs, batched_evaluation.batch_size(self))
 
     # -- contents ------------------------------------------------------------------------------------------
     def reshape(self) -> None:

@@ -88,7 +88,7 @@ def set_precision(name: str) -> None:
 
     Losses are not scaled, as ``scaffe train -precision fp16`` does. Raises UserError for another name.
     """
-    from scaffe.nets.precisions import PRECISIONS
+    from scaffe.nets.devices import PRECISIONS
 
     if name not in PRECISIONS:
         raise UserError(f"set_precision takes {', '.join(PRECISIONS)}; got {name!r}")

@@ -17,8 +17,7 @@ from scaffe.pycaffe.notebook import StepLine, kernel_shell
 from scaffe.training import solver
 from scaffe.training.assembly import NetMaker, images_per_pass
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.observers.debug_info import DebugInfo
-from scaffe.training.observers.display import Display
+from scaffe.training.observers.display import DebugInfo, Display
 from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.test import Test
 from scaffe.training.ranks import threads_per_rank, together

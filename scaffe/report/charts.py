@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from scaffe.errors import UserError
 from scaffe.line_chart import COLOURS, LARGEST, Axis, Chart, Line, Page
 from scaffe.markup import escaped
-from scaffe.report.caffe_log import Row
+from scaffe.report.caffe_log import Row, parse_log
 from scaffe.report.run import Run, outputs_of
 
 SMALL = Page(width=540, height=300, left=64, right=16, top=44, bottom=52, has_legend=False)
@@ -55,3 +57,32 @@ def _figure(title: str, x_label: str, lines: Sequence[tuple[str, list[Point]]]) 
     legend = "".join(f'<li><i class="key c{i % len(COLOURS)}"></i>{escaped(line.name)}</li>'
                      for i, line in enumerate(made.lines))
     return f'<figure class="chart">{made.svg()}<ul class="legend">{legend}</ul></figure>\n'
+
+
+WIDE = Page(width=820, right=210)
+
+
+def plot_losses(*logs: str | Path, seconds: bool = False) -> Chart:
+    """Draws the losses of training and test nets; a notebook shows what is returned.
+
+    Args:
+        logs: paths of training logs, each of a run.
+        seconds: over the seconds since the solver started, instead of over iterations.
+
+    Returns:
+        a chart, whose ``svg()`` is the text of an SVG file.
+
+    Raises:
+        UserError: a log cannot be read or has no loss: an output with "loss" in its name.
+    """
+    x, label = ("Seconds", "seconds") if seconds else ("NumIters", "iterations")
+    lines = []
+    for log in logs:
+        for kind, rows in parse_log(str(log)).items():
+            names = dict.fromkeys(name for row in rows for name in row if "loss" in name.lower())
+            prefix = f"{Path(log).stem} " if len(logs) > 1 else ""
+            lines += [(f"{prefix}{kind.lower()} {name}", points(rows, x, name)) for name in names]
+    made = chart("", label, lines, WIDE)
+    if made is None:
+        raise UserError(f"{', '.join(map(str, logs)) or 'no log'}: no output with \"loss\" in its name")
+    return made

@@ -10,8 +10,7 @@ from google.protobuf import text_format
 from scaffe.errors import UserError
 from scaffe.files.upgrade import upgrade_net
 from scaffe.markup import escaped
-from scaffe.pictures.drawing.picture import net_picture
-from scaffe.pictures.drawing.svg import to_svg
+from scaffe.pictures.net_picture import net_picture, to_svg
 from scaffe.proto import caffe_pb2
 from scaffe.report import charts, times
 from scaffe.report.run import Run, outputs_of

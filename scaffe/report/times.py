@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.errors import UserError
 from scaffe.markup import escaped
-from scaffe.pictures.timeline_picture import COLOURS, OTHER, lay_out
-from scaffe.pictures.timeline_svg import to_svg
+from scaffe.pictures.timeline import COLOURS, OTHER, lay_out, to_svg
 from scaffe.report.run import Run
 from scaffe.report.trace import LayerTime, Trace
 

@@ -8,11 +8,11 @@ PyTorch 2.4 or later. Importing it registers the backend and, in a rank of an MP
 the ranks meet (`scaffe.torch.rendezvous`). docs/pytorch.md.
 """
 
-from scaffe.torch import backend, rendezvous
+from scaffe.torch import group, rendezvous
 from scaffe.torch.hook import ddp_hook
-from scaffe.torch.memory import empty
+from scaffe.torch.rendezvous import empty
 
 __all__ = ["ddp_hook", "empty"]
 
-backend.register()
+group.register()
 rendezvous.announce()

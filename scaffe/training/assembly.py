@@ -10,35 +10,32 @@ from typing import Any
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import TRAIN, Share
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import ParamMemory
+from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.base.random import Stream
 from scaffe.layers.python import SHARD
 from scaffe.log import info
+from scaffe.memory.backing.file_backed import BackedMemory, MadeOnHost
+from scaffe.memory.run.device import place_own_parameters
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.loss_shares import lengths_of, share_losses
-from scaffe.nets.memory.on_device import place_own_parameters
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.nets.weights import initial_weights, load_own_weights
 from scaffe.proto.byte_text import path_of
-from scaffe.training.bad_records import BadRecords
+from scaffe.training.bad_records import BadRecords, WatchBadRecords
 from scaffe.training.checkpoint import tests_done
 from scaffe.training.device_memory import place_on_device
 from scaffe.training.limited_memory import backed_memory, check_debug_info, limit_memory
 from scaffe.training.loss_scale import LossScale, needs_scale
-from scaffe.training.observers.bad_records import WatchBadRecords
-from scaffe.training.observers.debug_info import DebugInfo
+from scaffe.training.observers.display import DebugInfo
 from scaffe.training.partition.division import Division
-from scaffe.training.ranks import threads_per_rank, together
+from scaffe.training.ranks import can_measure, choose, threads_per_rank, together
 from scaffe.training.solver import Method, Solver
 from scaffe.training.strategies import Role
-from scaffe.training.thread_count import can_measure, choose
 from scaffe.training.update_rules import update_rules
 
 

@@ -10,18 +10,18 @@ from functools import partial
 from scaffe.errors import UserError
 from scaffe.layers.kernels import device
 from scaffe.log import info
+from scaffe.memory.amount import n_bytes, shown
+from scaffe.memory.backing.pinned import Pinned
+from scaffe.memory.problem.costs import Speed, estimated_seconds
+from scaffe.memory.problem.iteration import Iteration
+from scaffe.memory.problem.saved_activations import keep_signs
+from scaffe.memory.problem.tensors import joined_steps, parts_of, planned_arrays
+from scaffe.memory.problem.unmovable import fixed_on_device, scratch_bytes, update_bytes, whole_on_device
+from scaffe.memory.run.device import cut_recordings, pinned_below, place_own_parameters
+from scaffe.memory.run.executor import take_turns
+from scaffe.memory.run.limited_net import Limit, LimitedNet
+from scaffe.memory.run.tested_nets import Apart, TestedNet
 from scaffe.nets.activation_memory import place_activations, tested_blobs, testing_bytes
-from scaffe.nets.memory.amount import n_bytes, shown
-from scaffe.nets.memory.device_bytes import fixed_on_device, scratch_bytes, update_bytes, whole_on_device
-from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.on_device import cut_recordings, pinned_below, place_own_parameters
-from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
-from scaffe.nets.memory.plans.iteration import Iteration
-from scaffe.nets.memory.signs import keep_signs
-from scaffe.nets.memory.tested import Apart, TestedNet
-from scaffe.nets.memory.tier.pinned import Pinned
-from scaffe.nets.memory.turns import take_turns
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.ranks import together
 from scaffe.training.solver import Solver

@@ -9,27 +9,25 @@ from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.layers.base.layer import ParamMemory
+from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.log import info
+from scaffe.memory.amount import amount, n_bytes, shown
+from scaffe.memory.backing.disk import Spill
+from scaffe.memory.backing.file_backed import BackedMemory, MadeOnHost, on_disk
+from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.problem.costs import estimated_seconds
+from scaffe.memory.problem.iteration import Iteration
+from scaffe.memory.problem.saved_activations import keep_little
+from scaffe.memory.problem.tensors import Planned, joined_steps, parts_of, planned_arrays
+from scaffe.memory.problem.unmovable import fixed_bytes
+from scaffe.memory.run.forecast import least_to_train
+from scaffe.memory.run.limited_net import Limit, LimitedNet
+from scaffe.memory.run.limited_passes import Trim, refuse_half_types, return_freed_memory
+from scaffe.memory.run.tested_nets import InTurn
 from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.fusion import join_backward
-from scaffe.nets.memory.amount import amount, n_bytes, shown
-from scaffe.nets.memory.fixed import fixed_bytes
-from scaffe.nets.memory.forecast import least_to_train
-from scaffe.nets.memory.in_turn import InTurn
-from scaffe.nets.memory.lean import keep_little
-from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.limited_passes import refuse_half_types
-from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.plans.costs import estimated_seconds
-from scaffe.nets.memory.plans.iteration import Iteration
-from scaffe.nets.memory.plans.placements import PLACEMENTS
-from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
-from scaffe.nets.memory.tier.freed_memory import Trim, return_freed_memory
-from scaffe.nets.memory.tier.made_on_host import MadeOnHost
-from scaffe.nets.memory.tier.spill import Spill
-from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver

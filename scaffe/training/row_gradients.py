@@ -11,8 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from scaffe.nets.memory.pieces import blocks_place
-from scaffe.nets.memory.runs import Run
+from scaffe.memory.problem.chunks import Run, blocks_place
 from scaffe.nets.net import Net
 from scaffe.training.shard_updater import ShardUpdater
 

@@ -18,11 +18,11 @@ from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
+from scaffe.training.fault_tolerance.recovery_state_machine import Member, RanksReady
+from scaffe.training.learning_rate import rates_of
 from scaffe.training.partition.sums import GroupSums
-from scaffe.training.rates import rates_of
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
-from scaffe.training.strategies.within import Alone
-from scaffe.training.survival.member import Member, RanksReady
+from scaffe.training.strategies.replica import Alone
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 

@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from scaffe.nets.memory.on_device import on_host
-from scaffe.nets.memory.parts import Held
-from scaffe.nets.memory.runs import Run, bytes_of
-from scaffe.nets.memory.state import (
+from scaffe.mapped_memory import rounded
+from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.problem.chunks import Run, bytes_of
+from scaffe.memory.problem.state import (
     blocks_held,
     fetched,
     gradient_places,
@@ -23,9 +23,9 @@ from scaffe.nets.memory.state import (
     parameters_held,
     renewed,
 )
-from scaffe.nets.memory.tested import Apart
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.mapping import rounded
+from scaffe.memory.problem.tensors import Held
+from scaffe.memory.run.device import on_host
+from scaffe.memory.run.tested_nets import Apart
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver

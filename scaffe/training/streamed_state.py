@@ -12,12 +12,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
-from scaffe.nets.memory.executor import Executor
-from scaffe.nets.memory.parts import Held
-from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces, update_steps
-from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
-from scaffe.nets.memory.runs import Run, large, layers_alone, layers_of
-from scaffe.training.rates import Scheduled
+from scaffe.memory.problem.chunks import (
+    Run,
+    come_by_rows,
+    count_updates,
+    large,
+    layers_alone,
+    layers_of,
+    pieces,
+    update_steps,
+)
+from scaffe.memory.problem.costs import BYTES_A_SECOND
+from scaffe.memory.problem.tensors import Held
+from scaffe.memory.run.executor import Executor
+from scaffe.training.learning_rate import Scheduled
 from scaffe.training.row_gradients import row_gradients
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaffe.collectives.request import Request
-from scaffe.jit.clock import compiling_seconds
+from scaffe.jit.cache import compiling_seconds
 
 COMPILING = "compiling"
 MAIN, HELPER = "main", "helper"

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.model.simulator import Simulation
+from scaffe.collectives.planning.algorithm import COLLECTIVES, parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.planning.planners import plans, short_names
-from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
 
 RANKS = (1, 2, 3, 4, 5, 7, 8)
@@ -82,7 +81,7 @@ def simulate(collective: str, name: str, call: Call, payload: np.ndarray, **opti
     seed = options.pop("seed", None)
     buffers = [row.copy() for row in payload]
     defined = defined_at_start(collective, call)
-    Simulation(plans(collective, parse(name), call), buffers, defined=defined, **options).run(seed)
+    Simulation(plans(collective, parse_pattern(name), call), buffers, defined=defined, **options).run(seed)
     return buffers
 
 

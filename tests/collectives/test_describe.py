@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from scaffe.collectives.describe import describe_mpi
+from scaffe.collectives.launch import describe_mpi
 
 
 def test_one_line_without_starting_mpi():
-    code = ("from scaffe.collectives.describe import describe_mpi; print(describe_mpi()); from mpi4py import MPI; "
+    code = ("from scaffe.collectives.launch import describe_mpi; print(describe_mpi()); from mpi4py import MPI; "
             "print(MPI.Is_initialized())")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     line, initialized = done.stdout.splitlines()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaffe.collectives import last_words as module
+from scaffe.collectives import failure as module
 
 
 @pytest.fixture

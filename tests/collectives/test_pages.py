@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.collectives.model.counter import measured_cost
-from scaffe.collectives.planning import algorithm, planners, registry
+from scaffe.collectives.model.cost import measured_cost
+from scaffe.collectives.planning import algorithm, planners
+from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.levels import Across, Levels
-from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
 
 PAGE = (Path(__file__).parents[2] / "docs/collectives.md").read_text()
@@ -25,7 +25,7 @@ PLANNED = [row for row in ROWS if row[3] != "–"]
 
 
 def collectives(row):
-    return registry.COLLECTIVES if row[1] == "all five" else row[1].split(", ")
+    return algorithm.COLLECTIVES if row[1] == "all five" else row[1].split(", ")
 
 
 def value(formula, n_ranks, n_nodes=0):
@@ -38,7 +38,7 @@ def value(formula, n_ranks, n_nodes=0):
 
 def test_every_name_is_there():
     found = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[0])}
-    shapes = {names[0] for names in registry.names().values()}
+    shapes = {names[0] for names in algorithm.shape_names().values()}
     assert found >= shapes | {"B", "C", "M", "SC", *algorithm.SELECTIONS, *algorithm.LIBRARIES}
     for name in found - {"…"}:
         algorithm.parse(name)  # and nothing else
@@ -48,12 +48,12 @@ def test_every_name_is_there():
 def test_long_names_are_names():
     for row in PLANNED:
         short, long = re.fullmatch(r"`(\w)` (\w+)", row[0]).groups()
-        assert parse(long) == parse(short)
+        assert parse_pattern(long) == parse_pattern(short)
 
 
 def test_who_can_do_what():
     listed = {(collective, re.findall(r"`(\w+)`", row[0])[0]) for row in PLANNED for collective in collectives(row)}
-    assert listed == {(collective, name) for collective in registry.COLLECTIVES
+    assert listed == {(collective, name) for collective in algorithm.COLLECTIVES
                       for name in planners.short_names(collective)}
 
 
@@ -64,7 +64,7 @@ def test_costs_are_those_of_the_plans(row):
             n_elems = 64 * n_ranks
             chunk_elems = n_elems // 2 if row[0].startswith("`T`") else n_elems
             call = Call(Topology.flat(n_ranks), n_elems, chunk_elems)
-            cost = measured_cost(planners.plans(collective, parse(row[0][1]), call))
+            cost = measured_cost(planners.plans(collective, parse_pattern(row[0][1]), call))
             stated = [value(formula, n_ranks) for formula in row[3:6]]
             assert [cost.rounds, cost.sent, cost.received] == pytest.approx(stated), (collective, n_ranks)
 

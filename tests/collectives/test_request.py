@@ -69,7 +69,7 @@ def test_callbacks_learn_of_failures():
 
 AT_THE_END = """
 import atexit, threading
-from scaffe.collectives.runtime.progress import ProgressThread
+from scaffe.collectives.runtime.helper_threads import ProgressThread
 go_on = threading.Event()
 progress = ProgressThread()
 request = progress.submit("r", go_on.wait)

@@ -8,7 +8,7 @@ import pytest
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.launch import launched
-from scaffe.collectives.transport.memory import private_empty
+from scaffe.collectives.transport.host_memory import private_empty
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from scaffe.data.convert.cifar import read_cifar
+from scaffe.data.convert.archives import read_cifar
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import ReaderOptions, Share, open_layer_feed
 from scaffe.data.feeds.parameters import read_mean

@@ -8,8 +8,8 @@ import pytest
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
-from scaffe.data.order.in_order import InOrder
-from scaffe.data.order.visits import visits_in_training
+from scaffe.data.order.orders import InOrder
+from scaffe.data.order.share import visits_in_training
 from scaffe.data.records.datum import encode_file
 from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import Transform, TransformOptions

@@ -133,7 +133,7 @@ def test_noise_never_faults(images_db):
 ])
 def test_snappy_element_by_element(packed, expected):
     """Literals short and long, copies near and far that overlap themselves; and streams that cannot be."""
-    from scaffe.data.kernels.snappy import uncompress, uncompressed_bytes
+    from scaffe.data.kernels.leveldb import uncompress, uncompressed_bytes
 
     content = np.frombuffer(packed, np.uint8)
     n_bytes = uncompressed_bytes(content, 0, content.size)

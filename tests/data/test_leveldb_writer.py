@@ -6,7 +6,7 @@ import pytest
 from scaffe.cli.commands import compute_image_mean, convert_cifar_data, convert_imageset, convert_mnist_data
 from scaffe.data.convert.leveldb_writer import write_leveldb
 from scaffe.data.errors import DataError
-from scaffe.data.kernels.crc32c import crc32c
+from scaffe.data.kernels.leveldb import crc32c
 from scaffe.data.sources.leveldb import LevelDbSource
 from scaffe.errors import UsageError
 from tests.data.databases import datum, unlike_images

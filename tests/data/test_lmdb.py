@@ -6,8 +6,7 @@ import pytest
 
 from scaffe.data.errors import DataError
 from scaffe.data.records.datum import encode_file, encode_floats, encode_image
-from scaffe.data.sources.lmdb import LmdbSource
-from scaffe.data.sources.lmdb_file import LmdbFile
+from scaffe.data.sources.lmdb import LmdbFile, LmdbSource
 from tests.data.databases import datum, unlike_images, write
 
 

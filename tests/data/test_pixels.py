@@ -7,8 +7,8 @@ import pytest
 
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
-from scaffe.data.order.in_order import InOrder
-from scaffe.data.order.visits import visits_in_training
+from scaffe.data.order.orders import InOrder
+from scaffe.data.order.share import visits_in_training
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.lmdb import LmdbSource
 from scaffe.proto import caffe_pb2

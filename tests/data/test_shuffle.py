@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaffe.data.order.shuffle import shuffled, shuffled_files
+from scaffe.data.order.orders import shuffled, shuffled_files
 
 # made with boost 1.74 (uniform_int over mt19937, seed 1701) and with GNU libstdc++'s random_shuffle in a fresh program
 BOOST_TEN = [[7, 6, 8, 1, 2, 3, 5, 9, 4, 0]]

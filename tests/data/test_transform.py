@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.data.errors import DataError
-from scaffe.data.order.draws import Draws
+from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.source import Run
 from tests.data.databases import unlike_images

@@ -5,9 +5,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from scaffe.data.order.draws import Draws
-from scaffe.data.order.in_order import InOrder
-from scaffe.data.order.visits import batch_elems, visits_in_tests, visits_in_training
+from scaffe.data.order.orders import InOrder
+from scaffe.data.order.share import Draws, batch_elems, visits_in_tests, visits_in_training
 
 RANKS = range(1, 9)
 

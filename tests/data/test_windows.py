@@ -8,8 +8,8 @@ import pytest
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.window_feed import WindowOptions, window_feed
-from scaffe.data.order.in_order import InOrder
-from scaffe.data.order.visits import batch_elems, visits_in_training
+from scaffe.data.order.orders import InOrder
+from scaffe.data.order.share import batch_elems, visits_in_training
 from scaffe.data.records.transform import TransformOptions
 from scaffe.data.sources.windows import read_windows
 from tests.data.databases import unlike_images

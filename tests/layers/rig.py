@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from google.protobuf import text_format
 
-from scaffe.layers.base.layer import TRAIN, Context, Layer, layer_types
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.base.random import Stream
 from scaffe.proto import caffe_pb2
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from scaffe.jit import checks_bounds, compiled
-from scaffe.layers.kernels.cpu import bound_kernels, parts
-from scaffe.layers.kernels.cpu.bound_kernels import bind_parts, bind_units
+from scaffe.layers.kernels.cpu.threads import calls as bound_kernels
+from scaffe.layers.kernels.cpu.threads import parts
+from scaffe.layers.kernels.cpu.threads.calls import bind_parts, bind_units
 
 pytestmark = pytest.mark.skipif(checks_bounds(), reason="native code has nobody to raise to")
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import parts, set_threads
-from scaffe.layers.kernels.cpu.bias import add_gradients
-from scaffe.layers.kernels.cpu.normalize import Transform
-from scaffe.layers.kernels.norms import Fused
+from scaffe.layers.kernels.cpu import set_threads
+from scaffe.layers.kernels.cpu.batch_norm_plan import Transform
+from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.threads import parts
+from scaffe.layers.kernels.specs import Fused
 
 ROWS = (1, 2, 31, 32, 33, 64, 201)
 CHANNELS = (1, 15, 16, 37)

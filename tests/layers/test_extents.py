@@ -12,12 +12,12 @@ from google.protobuf import text_format
 
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.layer import TRAIN, Context
+from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.norms import Fused, NormSpec
-from scaffe.layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+from scaffe.layers.kernels.specs import ConvSpec, Fused, LrnSpec, NormSpec, PoolSpec
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.net import Net

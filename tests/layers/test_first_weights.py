@@ -9,12 +9,13 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import first_weights, set_threads
-from scaffe.layers.kernels.cpu.first_weights import FirstWeights
-from scaffe.layers.kernels.cpu.onednn import workspace
-from scaffe.layers.kernels.cpu.own_gradient import OwnGradient
-from scaffe.layers.kernels.cpu.panels import is_fast
-from scaffe.layers.kernels.cpu.portable_convolution import Convolution as Portable
+from scaffe.layers.kernels.cpu import arrays as workspace
+from scaffe.layers.kernels.cpu import set_threads
+from scaffe.layers.kernels.cpu.conv import first_weights
+from scaffe.layers.kernels.cpu.conv.choice import OwnGradient
+from scaffe.layers.kernels.cpu.conv.first_weights import FirstWeights
+from scaffe.layers.kernels.cpu.conv.panels import is_fast
+from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.test_winograd import drawn, windows
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, set_parts
-from scaffe.layers.kernels.norms import Fused, NormSpec
+from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, set_parts
+from scaffe.layers.kernels.specs import Fused, NormSpec
 from tests.layers.rig import Rig, spread
 
 IMAGE = (2, 5, 3, 4)

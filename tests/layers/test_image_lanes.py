@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from scaffe.jit import compiled
-from scaffe.jit.squares import turn
+from scaffe.jit.simd import turn
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import set_threads
-from scaffe.layers.kernels.cpu.image_lanes import few_inputs
-from scaffe.layers.kernels.cpu.image_lanes.few_inputs import FewInputs
-from scaffe.layers.kernels.cpu.image_lanes.plan import Convolution, suits
-from scaffe.layers.kernels.cpu.onednn import workspace
-from scaffe.layers.kernels.cpu.own_gradient import OwnGradient
-from scaffe.layers.kernels.cpu.panels import is_fast
-from scaffe.layers.kernels.cpu.portable_convolution import Convolution as Portable
+from scaffe.layers.kernels.cpu import arrays, set_threads
+from scaffe.layers.kernels.cpu.conv import few_inputs
+from scaffe.layers.kernels.cpu.conv.choice import OwnGradient
+from scaffe.layers.kernels.cpu.conv.few_inputs import FewInputs
+from scaffe.layers.kernels.cpu.conv.image_lanes import Convolution, suits
+from scaffe.layers.kernels.cpu.conv.panels import is_fast
+from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
 from tests.layers.test_winograd import drawn, expected, expected_gradients, spec_of
 
 SHAPES = pytest.mark.parametrize(("n", "c", "height", "width", "n_output", "pad", "taps"), [
@@ -37,7 +36,7 @@ def threads(request):
 def used_memory():
     """Working memory that another layer has left full of what is no number."""
     for name in ("bottom", "top", "weights", "turned"):
-        workspace.workspace(name, 1 << 22).view(np.float32)[:] = np.nan
+        arrays.workspace(name, 1 << 22).view(np.float32)[:] = np.nan
 
 
 @pytest.mark.usefixtures("threads")
@@ -119,13 +118,13 @@ def test_an_image_gives_the_same_bits_in_any_batch():
 def test_working_memory_is_what_was_told(spec, monkeypatch):
     x, w, b, gy = drawn(spec, np.random.default_rng(6))
     plan = Convolution(spec) if spec.in_shape[1] > 3 else OwnGradient(Portable(spec), spec, FewInputs(spec))
-    monkeypatch.setattr(workspace, "_held", type("Held", (), {})())
+    monkeypatch.setattr(arrays, "_held", type("Held", (), {})())
     told = plan.working_bytes()
     if isinstance(plan, Convolution):
         plan.forward(x, w, b, gy.copy())
         plan.backward_data(gy, w, x.copy())
     plan.backward_weights(x, gy, w.copy(), b.copy())
-    assert {name: memory.nbytes for name, memory in vars(workspace._held).items()} == told
+    assert {name: memory.nbytes for name, memory in vars(arrays._held).items()} == told
 
 
 def test_arrays_of_another_size_are_refused():

@@ -58,7 +58,7 @@ def plan_of(spec: Any, backend: str, **options: Any) -> Any:
             pytest.skip("oneDNN has no kernel for this case")
         return made
     if isinstance(spec, ConvSpec):
-        from scaffe.layers.kernels.cpu.portable_convolution import Convolution as Portable
+        from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
     else:
         from scaffe.layers.kernels.cpu.portable_pooling import Pooling as Portable  # type: ignore[assignment]
     return Portable(spec)  # type: ignore[arg-type]

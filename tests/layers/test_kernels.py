@@ -10,13 +10,12 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
-from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
+from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+from scaffe.layers.kernels.cpu.conv.portable import Convolution, Deconvolution
 from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
 from scaffe.layers.kernels.cpu.onednn.library import STATUS, library, reason
-from scaffe.layers.kernels.cpu.parts import in_parts, set_parts
-from scaffe.layers.kernels.cpu.portable_convolution import Convolution
 from scaffe.layers.kernels.cpu.portable_pooling import Pooling
+from scaffe.layers.kernels.cpu.threads.parts import in_parts, set_parts
 from scaffe.layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from tests.reference import common as reference
 from tests.reference.kernels import lrn

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.jit.registers import HAS_AVX512
+from scaffe.jit.simd import HAS_AVX512
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import pointwise_plan, set_threads
+from scaffe.layers.kernels.cpu import set_threads
+from scaffe.layers.kernels.cpu.conv import pointwise
+from scaffe.layers.kernels.cpu.conv.panels import in_panels, multiply_matrices, rows_at_once
+from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, suits
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.onednn.winograd import products
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
-from scaffe.layers.kernels.cpu.panels import in_panels, multiply_matrices, rows_at_once
-from scaffe.layers.kernels.cpu.pointwise_plan import Pointwise, suits
 from scaffe.layers.kernels.specs import ConvSpec
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="needs oneDNN")
@@ -44,7 +45,7 @@ def expected(spec, x, w, b, slope, added):
 @pytest.fixture(params=[1, 2, 3])
 def threads(request, monkeypatch):
     """Parts as small as can be, on some threads."""
-    monkeypatch.setattr(pointwise_plan, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(pointwise, "LEAST_PRODUCTS", 1)
     set_threads(request.param)
     yield request.param
     set_threads(1)
@@ -57,7 +58,7 @@ def threads(request, monkeypatch):
     (2, 3, (11,), 32, (1,)), (1, 6, (2, 3, 4), 64, (1, 1, 1))])
 @pytest.mark.parametrize(("slope", "adds"), [(None, None), (0.0, "other"), (0.25, "in place"), (0.0, None)])
 def test_every_output_is_the_formulas(n, c, image, n_output, stride, slope, adds, threads, monkeypatch):
-    monkeypatch.setattr(pointwise_plan, "GROUP_BYTES", 4 * c * 32)
+    monkeypatch.setattr(pointwise, "GROUP_BYTES", 4 * c * 32)
     spec = spec_of(n, c, image, n_output, stride)
     x, w, b, added = drawn(spec)
     around = np.full(added.size + 64, OUTSIDE, np.float32)
@@ -73,11 +74,11 @@ def test_every_output_is_the_formulas(n, c, image, n_output, stride, slope, adds
 def test_groups_of_panels_and_threads_do_not_change_a_bit(monkeypatch):
     spec, found = spec_of(2, 19, (9, 6), 128), []
     x, w, b, added = drawn(spec)
-    monkeypatch.setattr(pointwise_plan, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(pointwise, "LEAST_PRODUCTS", 1)
     try:
         for n_threads, n_bytes in ((1, 1), (1, 1 << 20), (2, 1), (3, 1 << 20)):
             set_threads(n_threads)
-            monkeypatch.setattr(pointwise_plan, "GROUP_BYTES", n_bytes)
+            monkeypatch.setattr(pointwise, "GROUP_BYTES", n_bytes)
             plan, y = Pointwise(spec, 0.0), np.empty_like(added)
             plan.take(w, b)
             plan.forward(x, y, added)
@@ -141,13 +142,13 @@ def test_winograds_convolutions_are_alike_by_either_products(n, c, height, width
 
 @needs_onednn
 def test_which_convolutions_run_so(monkeypatch):
-    monkeypatch.setattr(pointwise_plan, "is_fast", lambda: True)
+    monkeypatch.setattr(pointwise, "is_fast", lambda: True)
     fits = spec_of(1, 8, (7, 7), 64)
     assert isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
     others = [spec_of(1, 8, (7, 7), 40), spec_of(1, 8, (7, 7), 64, kernel=(3, 3)), spec_of(1, 8, (7, 7), 64, group=2),
               spec_of(1, 8, (7, 7), 64, pad=(1, 0)), spec_of(1, 8, (2, 3), 64), spec_of(1, 8, (9,), 64, (2,))]
     assert suits(fits) and not any(suits(spec) for spec in others)
-    monkeypatch.setattr(pointwise_plan, "is_fast", lambda: False)
+    monkeypatch.setattr(pointwise, "is_fast", lambda: False)
     assert not isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from scaffe.jit import checks_bounds, compiled, reach
-from scaffe.layers.kernels.cpu import parallel, parts
+from scaffe.jit import cache_key, checks_bounds, compiled
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.part_number import part_from
-from scaffe.layers.kernels.cpu.teams import OpenmpTeam
+from scaffe.layers.kernels.cpu.threads import parallel, parts
+from scaffe.layers.kernels.cpu.threads.parts import part_from
+from scaffe.layers.kernels.cpu.threads.teams import OpenmpTeam
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN, and so no OpenMP")
 
@@ -123,6 +123,6 @@ def test_where_indices_are_checked_python_calls_them(monkeypatch):
 def test_what_is_kept_of_it_depends_on_both_modules_sources(monkeypatch):
     """On the kernel's, and on that which makes the code around it."""
     asked = []
-    monkeypatch.setattr(reach, "_sources", lambda module: asked.append(module) or module)
-    reach.dependencies.__wrapped__(parallel._wrapper(_note, 0).py_func)
+    monkeypatch.setattr(cache_key, "_sources", lambda module: asked.append(module) or module)
+    cache_key.dependencies.__wrapped__(parallel._wrapper(_note, 0).py_func)
     assert sorted(asked) == sorted([_note.py_func.__module__, parallel.__name__])

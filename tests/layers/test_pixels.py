@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.data.order.draws import Draws
+from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.source import Run
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import parts
+from scaffe.layers.kernels.cpu.threads import parts
 
 N, HEIGHT, WIDTH = 7, 9, 11
 

@@ -5,10 +5,9 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.onednn import pointwise
-from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
+from scaffe.layers.kernels.cpu.onednn import convolution
+from scaffe.layers.kernels.cpu.onednn.convolution import Convolution, Pointwise, is_pointwise
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.onednn.pointwise import Pointwise, is_pointwise
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.rig import Rig
 from tests.layers.test_winograd import drawn, needs_onednn, spec_of
@@ -23,7 +22,7 @@ def pixels(n, c, side, n_output, **changes):
 @pytest.mark.parametrize(("n", "c", "side", "n_output"), [(1, 1, 8, 1), (2, 3, 7, 5), (5, 33, 4, 17), (3, 130, 5, 65)])
 @pytest.mark.parametrize("slope", [None, 0.25])
 def test_every_pass_is_the_formulas(n, c, side, n_output, is_large, slope, monkeypatch):
-    monkeypatch.setattr(pointwise, "FEWEST_WEIGHTS", 0 if is_large else 1 << 40)
+    monkeypatch.setattr(convolution, "FEWEST_WEIGHTS", 0 if is_large else 1 << 40)
     spec = pixels(n, c, side, n_output)
     x, w, b, gy = drawn(spec, np.random.default_rng(c))
     y, gx, gw, gb = (np.full_like(array, np.nan) for array in (gy, x, w, b))

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import cpu, rows
+from scaffe.layers.kernels import cpu, extents
+from scaffe.layers.kernels.cpu.inner_product_plan import WeightGradients
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.weight_gradients import WeightGradients
+from scaffe.layers.kernels.extents import row_blocks
 from scaffe.layers.kernels.plans import RowwisePlan
-from scaffe.layers.kernels.rows import row_blocks
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
@@ -26,7 +26,7 @@ SHAPES = [(1, 40, 33), (3, 100, 96), (70, 49, 131), (17, 260, 64)]  # few rows, 
 @pytest.fixture(params=[1, 3], autouse=True)
 def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Blocks of the shortest length there is."""
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(extents, "BLOCK_BYTES", 1)
     cpu.set_threads(request.param)
     yield request.param
     cpu.set_threads(1)
@@ -35,7 +35,7 @@ def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("n_rows", [1, 16, 17, 31, 33, 4096])
 @pytest.mark.parametrize("row_bytes", [4, 60, 36864])
 def test_blocks_are_all_rows_in_their_order(n_rows: int, row_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 100_000)
+    monkeypatch.setattr(extents, "BLOCK_BYTES", 100_000)
     found = row_blocks(n_rows, row_bytes)
     assert bool(found) == (n_rows * row_bytes >= 200_000)
     assert [row for block in found for row in range(n_rows)[block]] == (list(range(n_rows)) if found else [])

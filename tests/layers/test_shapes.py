@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.reshaping.concat_slice import cut_points
 from scaffe.layers.reshaping.reshape import reshaped
-from scaffe.layers.reshaping.slice import cut_points
 from tests.layers.rig import Rig, spread
 from tests.reference import shapes as reference
 

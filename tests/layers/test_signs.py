@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.signs import WORD, n_words
+from scaffe.layers.kernels.extents import WORD, n_words
+from scaffe.memory.problem.saved_activations import keep_signs
+from scaffe.memory.problem.tensors import planned_arrays
+from scaffe.memory.problem.unmovable import kept_by_layers
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
-from scaffe.nets.memory.fixed import kept_by_layers
-from scaffe.nets.memory.parts import planned_arrays
-from scaffe.nets.memory.signs import keep_signs
 from scaffe.proto import caffe_pb2
 from tests.reference import kernels as reference
 

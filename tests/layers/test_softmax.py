@@ -5,7 +5,7 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import softmax, softmax_loss_plan
+from scaffe.layers.kernels.cpu import softmax
 from scaffe.layers.kernels.specs import LossSpec
 
 SHAPES = [(1, 1), (3, 1), (1, 2), (5, 3), (33, 4), (17, 21), (50, 1000), (7, 13)]
@@ -14,8 +14,8 @@ SHAPES = [(1, 1), (3, 1), (1, 2), (5, 3), (33, 4), (17, 21), (50, 1000), (7, 13)
 @pytest.fixture(autouse=True, params=[1, 2, 3])
 def n_threads(request, monkeypatch):
     monkeypatch.setattr(softmax, "LEAST_POWERS", 1)
-    monkeypatch.setattr(softmax_loss_plan, "LEAST_POWERS", 1)
-    monkeypatch.setattr(softmax_loss_plan, "LEAST_ELEMS", 1)
+    monkeypatch.setattr(softmax, "LEAST_POWERS", 1)
+    monkeypatch.setattr(softmax, "LEAST_ELEMS", 1)
     cpu.set_threads(request.param)
     yield request.param
     cpu.set_threads(1)

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.parts import in_ranges, set_parts
-from scaffe.layers.kernels.cpu.teams import OpenmpTeam, PoolTeam
+from scaffe.layers.kernels.cpu.threads.parts import in_ranges, set_parts
+from scaffe.layers.kernels.cpu.threads.teams import OpenmpTeam, PoolTeam
 
 N_THREADS = 3
 KINDS = [pytest.param(OpenmpTeam, marks=pytest.mark.skipif(library() is None, reason="no oneDNN")), PoolTeam]
@@ -75,7 +75,7 @@ def test_ranges_go_on_after_one_that_failed():
 
 SIGNALLED = """
 import os, signal, threading
-from scaffe.layers.kernels.cpu.teams import team
+from scaffe.layers.kernels.cpu.threads.teams import team
 seen = []
 signal.signal(signal.SIGUSR1, lambda *of: seen.append(threading.current_thread() is threading.main_thread()))
 group = team(2)

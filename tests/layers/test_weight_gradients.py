@@ -9,8 +9,8 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import set_threads, weight_gradients
-from scaffe.layers.kernels.cpu.weight_gradients import WeightGradients
+from scaffe.layers.kernels.cpu import inner_product_plan, set_threads
+from scaffe.layers.kernels.cpu.inner_product_plan import WeightGradients
 
 SHAPES = [(1, 8, 32), (5, 21, 96), (8, 1, 64), (17, 40, 32), (64, 23, 160)]
 
@@ -18,7 +18,7 @@ SHAPES = [(1, 8, 32), (5, 21, 96), (8, 1, 64), (17, 40, 32), (64, 23, 160)]
 @pytest.fixture(params=[1, 3])
 def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Threads that have work however little there is."""
-    monkeypatch.setattr(weight_gradients, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(inner_product_plan, "LEAST_PRODUCTS", 1)
     set_threads(request.param)
     yield request.param
     set_threads(1)
@@ -55,8 +55,8 @@ def test_arrays_of_another_length_are_refused() -> None:
 
 
 def test_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_gradients, "is_fast", lambda: True)
-    monkeypatch.setattr(weight_gradients, "MOST_ROWS", 64)
+    monkeypatch.setattr(inner_product_plan, "is_fast", lambda: True)
+    monkeypatch.setattr(inner_product_plan, "MOST_ROWS", 64)
     float32 = {"dtype": np.float32}
     for shape, options, expected in (
             ((64, 1000, 1024), float32, True), ((8, 1000, 1024), float32, True), ((65, 1000, 1024), float32, False),

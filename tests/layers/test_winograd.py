@@ -5,14 +5,13 @@ import pytest
 
 from scaffe.jit import checks_bounds
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import set_threads
-from scaffe.layers.kernels.cpu.onednn import workspace
+from scaffe.layers.kernels.cpu import arrays, set_threads
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.onednn.winograd import products, tiling
-from scaffe.layers.kernels.cpu.onednn.winograd import workspace as arrays
+from scaffe.layers.kernels.cpu.onednn.winograd import tiling as of_winograd
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference, Training
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, is_faster, is_faster_in_training
-from scaffe.layers.kernels.cpu.parts import set_parts
+from scaffe.layers.kernels.cpu.threads.parts import set_parts
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.rig import Rig
 
@@ -160,7 +159,7 @@ def test_calls_made_ready_compute_every_strip(n_threads, taps, n_output, group, 
         assert isinstance(plan._filtering._products, products.PanelProducts) == is_ours
         plan.take(w, b)
         for name in ("bottom", "top", "scratch"):
-            workspace.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
+            arrays.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
         calls = plan.bind(x.reshape(-1), y.reshape(-1), added.reshape(-1))
         assert len(calls) == 2 * -(-9 // 4) * (2 + group)
         assert calls.run() == len(calls)
@@ -235,9 +234,9 @@ def test_working_memory_is_what_the_passes_take(monkeypatch, taps):
 
     def noted(name, n_bytes):
         taken[name] = max(taken.get(name, 0), n_bytes)
-        return workspace.workspace(name, n_bytes)
+        return arrays.workspace(name, n_bytes)
 
-    monkeypatch.setattr(arrays, "workspace", noted)
+    monkeypatch.setattr(of_winograd, "workspace", noted)
     plan.forward(x, w, b, np.empty_like(gy))
     plan.backward_data(gy, w, np.empty_like(x))
     plan.backward_weights(x, gy, np.empty_like(w), np.empty_like(b))

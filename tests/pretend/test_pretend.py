@@ -218,7 +218,7 @@ def test_gemm_on_columns(cp: Any, types: tuple[int, int, int]) -> None:
 
 def test_cublas_in_a_capture(cp: Any) -> None:
     """CuPy's calls refuse it, the library's own work where it was given its workspace."""
-    from scaffe.layers.kernels.cuda.gemm import matrix, multiply
+    from scaffe.layers.kernels.cuda.cublas import matrix, multiply
 
     a, b, c = (cp.asarray(np.full((2, 2), n, np.float32)) for n in (1, 2, 0))
     with cp.cuda.Stream(non_blocking=True) as stream:

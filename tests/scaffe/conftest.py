@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 from scaffe.data.records.idx import read_idx, write_idx
 from tests.scaffe.runs import EXAMPLE, NET
 

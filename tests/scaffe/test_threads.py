@@ -11,7 +11,7 @@ import pytest
 import scaffe as caffe
 from scaffe import cores
 from scaffe.errors import UserError
-from scaffe.layers.kernels.cpu.parts import n_threads
+from scaffe.layers.kernels.cpu.threads.parts import n_threads
 from scaffe.threads import Thread
 from scaffe.training.ranks import threads_per_rank
 
@@ -60,7 +60,7 @@ PASSES = """
 import json, sys, time
 import numpy as np
 import scaffe as caffe
-from scaffe.layers.kernels.cpu.parts import n_threads
+from scaffe.layers.kernels.cpu.threads.parts import n_threads
 if len(sys.argv) > 2:
     caffe.set_threads(int(sys.argv[2]))
 net = caffe.Net(sys.argv[1], caffe.TEST)

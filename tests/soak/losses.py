@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 from tests.scaffe.runs import EXAMPLE
 from tests.soak.deaths import disturb, kinds_for, variables
 from tests.soak.doomed_run import GO_ON, HANGS_AFTER_SECONDS, DoomedRun

@@ -17,7 +17,7 @@ from scaffe.collectives.cuda.cupy_types import DeviceArray
 from scaffe.collectives.cuda.ipc.signals import DONE, READY, Signals
 from scaffe.collectives.cuda.ipc.windows import DeviceWindows, WindowSlice
 from scaffe.collectives.cuda.kernels import GatherRanks, kernels
-from scaffe.collectives.planning import partition
+from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.datatypes import dtype_name
 from scaffe.collectives.shared.node import NodeCall, NodeGroup
 from scaffe.collectives.shared.schedule import BY_PARTS, Part, Segment, segments, within
@@ -168,7 +168,7 @@ def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root
         yield from within([part for part in parts if cards[_owner(collective, part)] == cards[rank]], start, stop)
         return
     n_grains = -(-(stop - start) // GRAIN_ELEMS)
-    bounds = partition.bounds(working.index(rank), len(working), n_grains)
+    bounds = plan.bounds(working.index(rank), len(working), n_grains)
     first, last = (start + grain * GRAIN_ELEMS for grain in bounds)
     yield from within(parts, first, min(last, stop))
 

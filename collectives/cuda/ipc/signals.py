@@ -15,7 +15,7 @@ from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.cupy_types import Runtime
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.windows import PROCESS
-from scaffe.collectives.cuda.messages.start_queue import wait_until
+from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 

@@ -1,16 +1,51 @@
-"""Messages that follow the device: each starts when a point of the communication stream is reached.
-
-The host does not block for the device: a message queues behind its point, and every wait for any message starts those
-whose points have been reached. Messages between two ranks keep their order, so that MPI matches them as plans say.
-"""
+"""Steps that start one after another, each as soon as its condition holds: how messages follow the device."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
-from scaffe.collectives.cuda.messages.start_queue import StartQueue, wait_until
 from scaffe.collectives.cuda.streams import Streams
+
+POLLS_BEFORE_SLEEP, FIRST_SLEEP_SECONDS, LONGEST_SLEEP_SECONDS = 50, 20e-6, 200e-6
+"""A wait that backs off polls so often before it sleeps, then doubles each sleep: the longest is about what a chunk of
+1 MiB takes at 5 GB/s."""
+
+
+class StartQueue:
+    """First in, first out: a step that may not start yet holds up those behind it, but never a host thread."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[[], bool], Callable[[], object]]] = deque()
+
+    def put(self, may_start: Callable[[], bool], start: Callable[[], object]) -> None:
+        """Appends a step: `progress` calls `start()` once `may_start()` is true and all earlier steps have started."""
+        self._waiting.append((may_start, start))
+
+    def progress(self) -> None:
+        """Starts the steps that may start."""
+        waiting = self._waiting
+        while waiting and waiting[0][0]():
+            waiting.popleft()[1]()
+
+
+def wait_until(is_done: Callable[[], bool], backs_off: bool) -> None:
+    """Polls until `is_done()`; other threads of this process may run between polls.
+
+    Args:
+        is_done: what is waited for.
+        backs_off: sleep between polls, so that the core is free for other processes too.
+    """
+    pause, n_polls = FIRST_SLEEP_SECONDS, 0
+    while not is_done():
+        n_polls += 1
+        if backs_off and n_polls > POLLS_BEFORE_SLEEP:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_SLEEP_SECONDS)
+        else:
+            time.sleep(0)
 
 
 class StartQueues:
@@ -28,7 +63,7 @@ class StartQueues:
         """Returns the queue of a kind ("receive", "copy", "send") for a peer; steps in it keep their order."""
         return self._queues[kind, peer]
 
-    def wait_for(self, message: Message) -> None:
+    def wait_for(self, message: DeviceMessage) -> None:
         """Returns when `message` is complete; other messages start meanwhile."""
         wait_until(lambda: self._poll(message), self._backs_off)
 
@@ -37,12 +72,12 @@ class StartQueues:
         for queue in self._queues.values():
             queue.progress()
 
-    def _poll(self, message: Message) -> bool:
+    def _poll(self, message: DeviceMessage) -> bool:
         self.progress()
         return message.is_complete()
 
 
-class Message:
+class DeviceMessage:
     """A persistent MPI request that starts behind a point of the communication stream (see transport.Message)."""
 
     def __init__(self, queues: StartQueues, kind: str, peer: int, request: Any) -> None:

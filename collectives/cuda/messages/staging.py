@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.messages.message import Message, StartQueues
-from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.cuda.messages.message import DeviceMessage, StartQueues
+from scaffe.collectives.cuda.streams import Span
 
 DEVICE_TO_HOST, HOST_TO_DEVICE = 2, 1  # cudaMemcpyKind
 
@@ -46,9 +46,9 @@ class ReceiveBuffer:
             memory: pinned.
         """
         self.memory = memory
-        self._forwarded: list[Message] = []
+        self._forwarded: list[DeviceMessage] = []
 
-    def hold(self, message: Message) -> None:
+    def hold(self, message: DeviceMessage) -> None:
         """Keeps the buffer's content until `message` has been sent."""
         self._forwarded.append(message)
 
@@ -58,7 +58,7 @@ class ReceiveBuffer:
         return not self._forwarded
 
 
-class StagedSend(Message):
+class StagedSend(DeviceMessage):
     """A send from a pinned buffer: once that is free, the values are copied there on the copy stream."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: SendBuffer) -> None:
@@ -91,7 +91,7 @@ class StagedSend(Message):
         self._buffer.started()
 
 
-class StagedReceive(Message):
+class StagedReceive(DeviceMessage):
     """A receive into a pinned buffer, from where the communication stream copies it to the device."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: ReceiveBuffer) -> None:
@@ -119,7 +119,7 @@ class StagedReceive(Message):
         return self._buffer.is_free() and self._ready.is_reached()
 
 
-class ForwardedSend(Message):
+class ForwardedSend(DeviceMessage):
     """A send of what a staged receive, already waited for, brought: straight from its pinned buffer."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, buffer: ReceiveBuffer) -> None:

@@ -13,15 +13,16 @@ import numpy as np
 
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.kernels import kernels
-from scaffe.collectives.cuda.messages.message import Message, StartQueues
+from scaffe.collectives.cuda.messages.message import DeviceMessage, StartQueues
 from scaffe.collectives.cuda.messages.staging import ForwardedSend, ReceiveBuffer, SendBuffer, StagedReceive, StagedSend
-from scaffe.collectives.cuda.span import Span
-from scaffe.collectives.cuda.streams import Streams
+from scaffe.collectives.cuda.streams import Span, Streams
 from scaffe.collectives.runtime.executor import RECEIVES_AHEAD
-from scaffe.collectives.transport.transport import TAG
+from scaffe.collectives.transport.transport import TAG, Message, Transport
+from scaffe.collectives.transport.wire import PackedMessage, UnpackedMessage
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
 
 STAGED_SENDS, STAGED_RECEIVES = 2, 16
 """Pinned buffers: two per peer that is sent to, so that one is filled while the other leaves; for receives twice as
@@ -60,13 +61,13 @@ class AwareTransport:
             self._memory[key] = device.load().empty(key[1], np.uint8)
         return Span(self._memory[key].data.ptr, n_elems, like.dtype)
 
-    def sender(self, part: Span, peer: int) -> Message:
+    def sender(self, part: Span, peer: int) -> DeviceMessage:
         """See Transport."""
-        return Message(self._queues, "send", peer, self._request(self._comm.Send_init, part, peer))
+        return DeviceMessage(self._queues, "send", peer, self._request(self._comm.Send_init, part, peer))
 
-    def receiver(self, part: Span, peer: int) -> Message:
+    def receiver(self, part: Span, peer: int) -> DeviceMessage:
         """See Transport."""
-        return Message(self._queues, "receive", peer, self._request(self._comm.Recv_init, part, peer))
+        return DeviceMessage(self._queues, "receive", peer, self._request(self._comm.Recv_init, part, peer))
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
         """See Transport. Queues a kernel."""
@@ -101,7 +102,7 @@ class StagedTransport(AwareTransport):
         self._received = {}
         return self._whole
 
-    def sender(self, part: Span, peer: int) -> Message:
+    def sender(self, part: Span, peer: int) -> DeviceMessage:
         """See Transport."""
         number, held = self._received.get(part, (0, None))
         if held is not None and self._n_receives - number < RECEIVES_AHEAD:
@@ -111,7 +112,7 @@ class StagedTransport(AwareTransport):
         request = self._request(self._comm.Send_init, buffer.memory[: part.nbytes], peer)
         return StagedSend(self._queues, peer, request, part, buffer)
 
-    def receiver(self, part: Span, peer: int) -> Message:
+    def receiver(self, part: Span, peer: int) -> DeviceMessage:
         """See Transport."""
         self._overwrites(part)
         self._n_receives += 1
@@ -164,3 +165,58 @@ def _of(buffer: ReceiveBuffer, part: Span) -> Span:
 def _rounded(n_bytes: int) -> int:
     """Rounds up to a power of two, so that plans with similar chunks share memory."""
     return 1 << max(n_bytes - 1, 4095).bit_length()
+
+
+WORD = np.dtype(np.uint16)
+
+
+class DeviceWire:
+    """Messages of half-precision numbers from and into one float32 buffer, over another transport of device memory."""
+
+    def __init__(self, inner: Transport, wire: str) -> None:
+        """Args:
+            inner: carries the packed words.
+            wire: fp16 or bf16.
+
+        One object serves one plan.
+        """
+        self._inner, self._wire, self.tag = inner, wire, inner.tag
+        self._flat = self._packed = Span(0, 0, WORD)
+        self._memory: Any = None
+
+    def address(self, array: Any) -> int:
+        """See Transport."""
+        return self._inner.address(array)
+
+    def view(self, array: Any) -> Span:
+        """See Transport."""
+        self._flat = self._inner.view(array)
+        self._memory = device.load().empty(array.size, np.uint16)
+        self._packed = Span(self._memory.data.ptr, array.size, WORD)
+        return self._flat
+
+    def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
+        """See Transport."""
+        return self._inner.scratch(slot, n_elems, self._packed)
+
+    def sender(self, part: Span, peer: int) -> Message:
+        """See Transport. The part is packed on the communication stream when the message starts."""
+        packed = self._pack_of(part)
+        pack = kernels().elementwise(f"pack_{self._wire}", packed, part)
+        return PackedMessage(self._inner.sender(packed, peer), pack)
+
+    def receiver(self, part: Span, peer: int) -> Message:
+        """See Transport. What is received into scratch stays packed, what is received into the buffer is unpacked."""
+        if part.dtype == WORD:
+            return self._inner.receiver(part, peer)
+        packed = self._pack_of(part)
+        return UnpackedMessage(self._inner.receiver(packed, peer),
+                               kernels().elementwise(f"unpack_{self._wire}", part, packed))
+
+    def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
+        """See Transport: `own` is float32, `received` packed."""
+        return kernels().elementwise(f"combine_{self._wire}_{op}", own, received)
+
+    def _pack_of(self, part: Span) -> Span:
+        start = (part.address - self._flat.address) // part.itemsize
+        return self._packed[start : start + part.size]

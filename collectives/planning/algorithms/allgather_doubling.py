@@ -9,8 +9,7 @@ Rabenseifner, Gropp 2005, its all-gather section.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import Recv, Send, Step, chunks
 
 NAMES = ("D", "bruck")

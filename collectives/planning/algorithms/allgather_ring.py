@@ -6,10 +6,9 @@ Wins: large messages. Source: Thakur, Rabenseifner, Gropp 2005, its all-gather s
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.exchange import Ring
 from scaffe.collectives.planning.plan import Step
-from scaffe.collectives.planning.ring import Ring
 
 NAMES = ("R",)
 

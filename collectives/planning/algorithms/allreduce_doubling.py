@@ -8,9 +8,8 @@ Sum order: as in `allreduce_halving`, bit for bit.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
-from scaffe.collectives.planning.halving import Halving, seats
+from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.exchange import Halving, seats
 from scaffe.collectives.planning.plan import Step
 
 NAMES = ("D", "bruck")

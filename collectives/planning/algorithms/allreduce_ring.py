@@ -10,10 +10,9 @@ layer by layer and whole buffers differ in rounding. The chunk length does not m
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.exchange import Ring
 from scaffe.collectives.planning.plan import Step
-from scaffe.collectives.planning.ring import Ring
 
 NAMES = ("R",)
 SUM_DEPENDS_ON = ("position",)

@@ -13,10 +13,9 @@ Source: composition after Awan et al., S-Caffe, PPoPP'17, section 5.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
-from scaffe.collectives.planning.tree import Tree
+from scaffe.collectives.planning.trees import Tree
 
 
 def plan(rank: int, call: Call, tree: Tree) -> list[Step]:

@@ -8,10 +8,9 @@ Wins: chain, large messages; binomial, small ones; compositions between.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import Recv, Send, Step, chunks
-from scaffe.collectives.planning.tree import Tree
+from scaffe.collectives.planning.trees import Tree
 
 
 def plan(rank: int, call: Call, tree: Tree) -> list[Step]:

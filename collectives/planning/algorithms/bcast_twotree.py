@@ -8,9 +8,8 @@ Wins: medium and large messages on many ranks of one to a node. Source: Sanders,
 
 from __future__ import annotations
 
-from scaffe.collectives.planning import twotree
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning import trees as twotree
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import Recv, Send, Step
 
 NAMES = ("T",)
@@ -19,7 +18,7 @@ COST_CHUNKS = 2
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the root's buffer."""
-    trees = twotree.build(call.topology, call.root)
+    trees = twotree.build_two_trees(call.topology, call.root)
 
     def steps(which: int, start: int, stop: int) -> list[Step]:
         parent, children = trees[which].parents[rank], trees[which].children[rank]

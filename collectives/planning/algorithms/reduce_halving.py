@@ -8,9 +8,8 @@ Rabenseifner, Gropp 2005, its reduce section. Sum order: as in `allreduce_halvin
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
-from scaffe.collectives.planning.halving import Halving, seats
+from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.exchange import Halving, seats
 from scaffe.collectives.planning.plan import Step
 
 NAMES = ("H", "rabenseifner")

@@ -13,9 +13,8 @@ alone. (Not on the owner; but it pairs the farthest ranks first, unlike `allredu
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
-from scaffe.collectives.planning.halving import seats
+from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.exchange import seats
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
 
 NAMES = ("H", "rabenseifner")

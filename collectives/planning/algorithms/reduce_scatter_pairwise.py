@@ -8,8 +8,7 @@ layer and whole buffers differ in rounding. The chunk length does not matter.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
 
 NAMES = ("P",)

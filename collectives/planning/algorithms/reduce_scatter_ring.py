@@ -6,10 +6,9 @@ Wins: large messages. Source: Patarasuk & Yuan, JPDC 2009. Sum order: as in `all
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.exchange import Ring
 from scaffe.collectives.planning.plan import Step
-from scaffe.collectives.planning.ring import Ring
 
 NAMES = ("R",)
 SUM_DEPENDS_ON = ("position",)

@@ -14,10 +14,9 @@ a longer buffer: same algorithm, ranks, nodes and root, same bits.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
-from scaffe.collectives.planning.tree import Tree
+from scaffe.collectives.planning.trees import Tree
 
 
 def plan(rank: int, call: Call, tree: Tree) -> list[Step]:

@@ -9,9 +9,8 @@ layer by layer and whole buffers differ in rounding.
 
 from __future__ import annotations
 
-from scaffe.collectives.planning import twotree
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning import trees as twotree
+from scaffe.collectives.planning.call import Call, Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step
 
 NAMES = ("T",)
@@ -21,7 +20,7 @@ COST_CHUNKS = 2
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; the root ends with the reduction, the others with partial values."""
-    trees = twotree.build(call.topology, call.root)
+    trees = twotree.build_two_trees(call.topology, call.root)
 
     def steps(which: int, start: int, stop: int) -> list[Step]:
         parent, children = trees[which].parents[rank], trees[which].children[rank]

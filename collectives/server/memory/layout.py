@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 
 import numpy as np
 
-from scaffe.collectives.server.mail.mailbox import mailbox_bytes
-from scaffe.collectives.server.mail.messages import Source
 from scaffe.collectives.server.memory.common import aligned
-from scaffe.collectives.server.tables.pieces import pieces_of, stage_bytes
+from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
+from scaffe.collectives.server.protocol.messages import Source
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.collectives.server.tables.table import Index, Table
+from scaffe.collectives.server.tables.table import Index, Table, pieces_of, stage_bytes
 
 TABLES = frozenset({"values", "history", "copy", "update", "received"})
 """The first words of the keys of what is as long as tables; see ``contents``."""

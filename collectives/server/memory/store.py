@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.server.mail.mailbox import Mailbox
-from scaffe.collectives.server.memory.common import common
+from scaffe.collectives.server.memory.common import InFile, InMemory, common
 from scaffe.collectives.server.memory.layout import TABLES, Key, contents, lay_out, mail_slots
-from scaffe.collectives.server.memory.tier import InFile, InMemory
+from scaffe.collectives.server.protocol.mailbox import Mailbox
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.server.tables.table import Index, Table
 

@@ -8,31 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from scaffe.collectives.server.clocks.keeper import Send
-from scaffe.collectives.server.copies.stage import Stage
-from scaffe.collectives.server.mail.codec import N_NUMBERS, Letter, decode, encode
-from scaffe.collectives.server.mail.mailbox import Mailbox
-from scaffe.collectives.server.mail.messages import (
+from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.nodes.links import Links, Pace
+from scaffe.collectives.server.nodes.proxy import Action, Arrivals, Proxy, Push
+from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Places, Staging, Strip
+from scaffe.collectives.server.protocol.keeper import Send
+from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.messages import (
+    N_NUMBERS,
     Clock,
     Copy,
     Final,
     Kept,
     Leave,
+    Letter,
     Message,
     Read,
     Ready,
     Release,
     ToShard,
     Update,
+    decode,
+    encode,
 )
-from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.nodes.arrivals import Arrivals
-from scaffe.collectives.server.nodes.links import Links
-from scaffe.collectives.server.nodes.pace import Pace
-from scaffe.collectives.server.nodes.places import Places
-from scaffe.collectives.server.nodes.proxy import Action, Proxy, Push
-from scaffe.collectives.server.nodes.strip import Strip
-from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Staging
+from scaffe.collectives.server.shards.copies import Stage
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.threads import Thread
 

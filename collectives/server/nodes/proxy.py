@@ -8,12 +8,12 @@ its clock is that of its slowest worker.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scaffe.collectives.server.clocks.keeper import Send
-from scaffe.collectives.server.mail.messages import Clock, Leave, Read, Ready, Release, Source, ToShard, Update
+from scaffe.collectives.server.protocol.keeper import Send
+from scaffe.collectives.server.protocol.messages import Clock, Leave, Read, Ready, Release, Source, ToShard, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +167,30 @@ class Proxy:
     def _own(self, worker: int) -> int:
         """The push that a read of the worker must include: with slack 0 the age alone says that all are in."""
         return self._last_push[worker] if self._slack else 0
+
+
+class Arrivals:
+    """What has come over one link: pushes, announced in order, whose rows arrive in any order; other messages."""
+
+    def __init__(self) -> None:
+        self._queue: deque[ToShard] = deque()
+
+    def announced(self, update: Update) -> None:
+        """A push begins; its rows follow."""
+        self._queue.append(update)
+
+    def complete(self, update: Update) -> list[ToShard]:
+        """A push's rows are there. Returns what the shard may act on now, in this order."""
+        self._queue.remove(update)
+        return [update, *self._front()]
+
+    def came(self, message: Clock | Read | Leave) -> list[ToShard]:
+        """A message without rows. Returns what the shard may act on now: nothing while earlier pushes are open."""
+        self._queue.append(message)
+        return self._front()
+
+    def _front(self) -> list[ToShard]:
+        found: list[ToShard] = []
+        while self._queue and not isinstance(self._queue[0], Update):
+            found.append(self._queue.popleft())
+        return found

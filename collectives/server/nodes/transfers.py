@@ -1,4 +1,4 @@
-"""Rows on their way from one node to another, cut into chunks; what is in one piece is not copied."""
+"""Runs of elements of an array, taken as one piece."""
 
 from __future__ import annotations
 
@@ -7,9 +7,58 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scaffe.collectives.planning.datatypes import OPS
-from scaffe.collectives.server.memory.tier import InMemory
-from scaffe.collectives.server.nodes.strip import Strip
-from scaffe.collectives.shared.kernels import combine2
+from scaffe.collectives.server.memory.common import InMemory
+from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.tables.table import Index, Table
+from scaffe.collectives.shared.kernels import combine2, gather_runs, scatter_runs
+
+
+class Strip:
+    """Some runs of an array, one after the other, as if they were one piece.
+
+    Args:
+        starts, lengths: int64 (n_runs,), offset in the array and elements of each run. Neighbours become one run.
+
+    Attributes:
+        n_elems: of all runs.
+    """
+
+    def __init__(self, starts: np.ndarray, lengths: np.ndarray) -> None:
+        first = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
+        first = np.concatenate([[0], first]) if len(starts) else np.zeros(0, np.int64)
+        self.n_elems = int(lengths.sum())
+        self._starts = starts[first]
+        self._offsets = np.append((np.cumsum(lengths) - lengths)[first], self.n_elems)
+
+    @classmethod
+    def all_of(cls, array: np.ndarray) -> Strip:
+        """The whole of an array."""
+        return cls(np.zeros(1, np.int64), np.array([array.size]))
+
+    def slice(self, at: int, n_elems: int) -> slice | None:
+        """Where elements [at, at + n_elems) lie in the array, if in one piece; else None."""
+        run = int(np.searchsorted(self._offsets, at, "right")) - 1 if len(self._starts) > 1 else 0
+        if at + n_elems > self._offsets[run + 1]:
+            return None
+        start = int(self._starts[run]) + at - int(self._offsets[run])
+        return slice(start, start + n_elems)
+
+    def gather(self, array: np.ndarray, at: int, buffer: np.ndarray) -> None:
+        """Copy elements [at, at + len(buffer)) of the strip from the array to the buffer."""
+        gather_runs(array, self._within(at, at + buffer.size), buffer)
+
+    def scatter(self, buffer: np.ndarray, at: int, array: np.ndarray) -> None:
+        """The inverse of ``gather``."""
+        scatter_runs(array, self._within(at, at + buffer.size), buffer)
+
+    def _within(self, at: int, stop: int) -> np.ndarray:
+        """The runs clipped to [at, stop), int64 (n_runs, 3): offset in the array, offset from ``at`` on, length."""
+        runs = np.s_[np.searchsorted(self._offsets, at, "right") - 1 : np.searchsorted(self._offsets, stop, "left")]
+        offsets = self._offsets[:-1][runs]
+        first = np.maximum(offsets, at)
+        last = np.minimum(self._offsets[1:][runs], stop)
+        return np.stack([self._starts[runs] + first - offsets, first - at, last - first], axis=1)
+
 
 CHUNK_BYTES = 63 << 10
 """Below 64 KiB, Open MPI's eager limit over TCP. A longer message begins with a handshake, which waits behind the data
@@ -144,3 +193,59 @@ class Incoming(Transfer):
         if at >= 0:
             self._strip.scatter(chunk, at, self._array)
             self._staging.give_back(chunk)
+
+
+Place = tuple[np.ndarray, Strip]
+"""An array and the elements of it that are meant."""
+
+
+class Places:
+    """Finds rows in a node's memory; what it has found once it knows.
+
+    Args:
+        store: the memory.
+        tables: in the order declared.
+        batches: for each worker of all nodes, the indexes of its batches.
+        n_shards: number of shards.
+
+    Attributes:
+        n_tables: number of tables.
+    """
+
+    def __init__(self, store: Store, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
+                 n_shards: int) -> None:
+        self.n_tables = len(tables)
+        self._table_of = [tables.index(index.table) for index in batches[0]]
+        self._store, self._tables, self._batches, self._n_shards = store, tables, batches, n_shards
+        self._runs: dict[tuple[int, int, int], tuple[Strip, Strip]] = {}
+
+    def updated(self, batch: int, workers: Sequence[int], shard: int) -> tuple[list[np.ndarray], Strip]:
+        """Some workers' update buffers of a batch, which is the same for all, and the part that a shard holds."""
+        return [self._store.updates[w][batch] for w in workers], self._strips(batch, workers[0], shard)[1]
+
+    def received(self, batch: int, worker: int, shard: int) -> Place:
+        """Where a shard of this node gets the update that comes under a worker's number from another node."""
+        array = self._store.received[shard, worker, batch]
+        return array, Strip.all_of(array)
+
+    def read(self, batch: int, worker: int, shard: int) -> Place:
+        """The part of a worker's batch that a shard holds, among the table's values."""
+        return self._store.values[self._batches[worker][batch].table], self._strips(batch, worker, shard)[0]
+
+    def held(self, table: int, shard: int) -> Place:
+        """All that a shard holds of a table."""
+        start, stop = self._tables[table].shard(shard, self._n_shards)
+        return self._store.values[self._tables[table]], Strip(np.array([start]), np.array([stop - start]))
+
+    def table_of(self, batch: int) -> int:
+        """The number of a batch's table."""
+        return self._table_of[batch]
+
+    def _strips(self, batch: int, worker: int, shard: int) -> tuple[Strip, Strip]:
+        """The part of a batch that a shard holds: among the table's values, and in the batch's buffers."""
+        key = batch, worker, shard
+        if key not in self._runs:
+            index = self._batches[worker][batch]
+            runs = index.within(*index.table.shard(shard, self._n_shards))
+            self._runs[key] = Strip(runs[:, 0], runs[:, 2]), Strip(runs[:, 1], runs[:, 2])
+        return self._runs[key]

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from scaffe.collectives.server.clocks.keeper import Action, Apply, Keeper
-from scaffe.collectives.server.copies.copier import Copier
-from scaffe.collectives.server.mail.codec import N_NUMBERS, decode, encode
-from scaffe.collectives.server.mail.mailbox import Mailbox
-from scaffe.collectives.server.mail.messages import Kept, Read, ToShard, Update
+from scaffe.collectives.server.protocol.keeper import Action, Apply, Keeper
+from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.messages import N_NUMBERS, Kept, Read, ToShard, Update, decode, encode
+from scaffe.collectives.server.shards.copies import Copier
 from scaffe.collectives.server.shards.shard import BatchSteps
 from scaffe.threads import Thread
 

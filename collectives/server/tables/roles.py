@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.server.tables.table import Index, Table
 from scaffe.collectives.topology import Topology
 
 PLACEMENTS = ("last", "spread")
@@ -136,3 +139,86 @@ def _in_turn(topology: Topology) -> Iterator[int]:
         for ranks in reversed(topology.nodes):
             if turn < len(ranks):
                 yield ranks[len(ranks) - 1 - turn]
+
+
+def declared(slack: float, roles: Roles, tables: Sequence[Table], folder: str = "") -> list[str]:
+    """What a rank has declared, so that ranks can be compared and the first difference be said."""
+    copies = ", with second copies" * roles.keeps_copies
+    places = f", tables in folder {folder}" * bool(folder)
+    return [f"slack {slack:g}{copies}{places}", f"workers {_ranks(roles.workers)}, shards on {_ranks(roles.shards)}",
+            *(f"table {table.name!r} of {table.n_rows} x {table.row_elems} {table.dtype}"
+              f"{'' if table.merges else ', whose rule does not merge'}" for table in tables)]
+
+
+def check_same(everyone: Sequence[Sequence[str]]) -> None:
+    """Raise CommError, on every rank, unless all have declared the same."""
+    for rank, own in enumerate(everyone):
+        for first, other in zip_longest(everyone[0], own, fillvalue="no more tables"):
+            if first != other:
+                raise CommError(f"ranks declare different parameter servers: rank 0 has {first}, rank {rank} has "
+                                f"{other}", everywhere=True)
+
+
+def check_batches(everyone: Sequence[Sequence[Index]]) -> None:
+    """Raise CommError, on every rank, unless all workers have as many batches, each over the same table."""
+    for worker, own in enumerate(everyone):
+        if [index.table for index in own] != [index.table for index in everyone[0]]:
+            raise CommError(f"workers' batches differ: worker 0's are of tables {_named(everyone[0])}, "
+                            f"worker {worker}'s of {_named(own)}", everywhere=True)
+
+
+def _named(batches: Sequence[Index]) -> str:
+    return ", ".join(index.table.name for index in batches) or "none"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    in_a_row = len(ranks) > 1 and ranks[-1] - ranks[0] == len(ranks) - 1
+    return f"{ranks[0]} to {ranks[-1]}" if in_a_row else str(list(ranks))
+
+
+class Remains(NamedTuple):
+    """One shard's part of a table, after ranks have been lost.
+
+    Attributes:
+        shard: its number.
+        start, stop: its interval, in elements of the table.
+        giver: a rank that is left.
+        is_whole: whether the giver's node has histories of the shard: the shard's own, or second copies; if not, the
+            giver has a copy of the values as its node last pulled them, and no histories.
+        is_copy: whether they are second copies, of a shard whose node is lost; the values are as the giver's node
+            last pulled them.
+    """
+
+    shard: int
+    start: int
+    stop: int
+    giver: int
+    is_whole: bool
+    is_copy: bool
+
+
+def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remains]:
+    """Who gives what of a table.
+
+    A shard's memory is that of its node: it outlives the shard's rank, as long as any rank of the node is left. After
+    that any rank of the node that keeps the second copy gives what there is.
+
+    Args:
+        roles: of the ranks that there were.
+        table: which.
+        left: the ranks that are left; not empty.
+
+    Returns:
+        One piece for each shard whose interval is not empty, in their order.
+    """
+    found = []
+    for shard, owner in enumerate(roles.shards):
+        start, stop = table.shard(shard, len(roles.shards))
+        copy_node = roles.copy_node(shard)
+        holders = [owner, *roles.topology.nodes[roles.node_of_shard(shard)]]
+        keepers = [] if copy_node is None else roles.topology.nodes[copy_node]
+        holder = next((rank for rank in [*holders, *keepers] if rank in left), None)
+        if start < stop:
+            found.append(Remains(shard, start, stop, min(left) if holder is None else holder, holder is not None,
+                                 holder is not None and holder not in holders))
+    return found

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scaffe.collectives.server.memory.tier import InMemory
-from scaffe.collectives.server.rows.buffers import Rows, Updates
+from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.tables.table import Index
-from scaffe.collectives.server.workers.bound import BoundBatch
-from scaffe.collectives.server.workers.sequence import Recorder
+from scaffe.collectives.server.workers.buffers import Rows, Updates
+from scaffe.collectives.server.workers.sequence import BoundBatch, Recorder
 from scaffe.collectives.server.workers.worker import Worker
 
 

@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from scaffe.collectives.runtime.freed import Forkable
-from scaffe.collectives.server.clocks.client import Client
-from scaffe.collectives.server.mail.codec import encode
-from scaffe.collectives.server.mail.mailbox import Mailbox
-from scaffe.collectives.server.mail.messages import Settings
-from scaffe.collectives.server.rows.buffers import Updates
-from scaffe.collectives.server.workers.puller import Inbox
-from scaffe.collectives.server.workers.pusher import Messages, Outbox
+from scaffe.collectives.server.protocol.client import Client
+from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.messages import Settings, encode
+from scaffe.collectives.server.workers.buffers import Updates
+from scaffe.collectives.server.workers.transfer_threads import Inbox, Messages, Outbox
 
 ROOM = "room in a mailbox"
 Send = Callable[[Messages, Callable[[], None]], None]

@@ -11,18 +11,16 @@ import numpy as np
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.server.clocks.client import Client
-from scaffe.collectives.server.mail.mailbox import Mailbox, mailbox_bytes
+from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.memory.tier import InMemory
-from scaffe.collectives.server.rows.buffers import rows_of, update_of
-from scaffe.collectives.server.rows.local_rows import LOCAL_TABLES, LocalTable
+from scaffe.collectives.server.protocol.client import Client
+from scaffe.collectives.server.protocol.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.tables.table import Index, Keys, Table
 from scaffe.collectives.server.workers.batch import Batch
-from scaffe.collectives.server.workers.local import LocalBatch
-from scaffe.collectives.server.workers.puller import Inbox, inbox_of
-from scaffe.collectives.server.workers.pusher import Outbox, Pusher
+from scaffe.collectives.server.workers.buffers import rows_of, update_of
+from scaffe.collectives.server.workers.local import LOCAL_TABLES, LocalBatch, LocalTable
 from scaffe.collectives.server.workers.sequence import Recorder, reads_ahead
+from scaffe.collectives.server.workers.transfer_threads import Inbox, Outbox, Pusher, inbox_of
 from scaffe.collectives.server.workers.worker import Worker
 
 

@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.cpu.convolutions import convolution, inference_convolution
-from scaffe.layers.kernels.cpu.memory import zeros
-from scaffe.layers.kernels.cpu.onednn.attempt import attempt, suits
-from scaffe.layers.kernels.cpu.onednn.library import library, reason
-from scaffe.layers.kernels.cpu.words import words
-from scaffe.layers.kernels.norms import NormSpec
+from scaffe.layers.kernels.cpu.arrays import words, zeros
+from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolution
+from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, suits
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
     DropoutPlan,
@@ -28,14 +25,20 @@ from scaffe.layers.kernels.plans import (
     WeightedPlan,
     Workers,
 )
-from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
+from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.backend import Pixels
-    from scaffe.layers.kernels.cpu.channels import scale_rows, scale_sums
-    from scaffe.layers.kernels.cpu.column_moments import moments
-    from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
-    from scaffe.layers.kernels.cpu.sign_words import note_signs, relu_backward_signs
+    from scaffe.layers.kernels.cpu.columns import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.elementwise import (
+        add_relu,
+        add_up,
+        mask_scale,
+        note_signs,
+        relu_backward,
+        relu_backward_signs,
+        relu_forward,
+    )
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
@@ -63,7 +66,7 @@ def set_threads(n_threads: int) -> None:
     """Use that many threads in oneDNN, in the BLAS and in our own kernels."""
     from threadpoolctl import threadpool_limits
 
-    from scaffe.layers.kernels.cpu.parts import set_parts
+    from scaffe.layers.kernels.cpu.threads.parts import set_parts
 
     library()
     _limits[:] = [threadpool_limits(n_threads)]
@@ -74,8 +77,7 @@ def set_threads(n_threads: int) -> None:
 @cache
 def workers() -> Workers:
     """As many threads as were set, for passes over shares of a batch."""
-    from scaffe.layers.kernels.cpu.parts import n_threads
-    from scaffe.layers.kernels.cpu.worker_threads import WorkerThreads
+    from scaffe.layers.kernels.cpu.threads.parts import WorkerThreads, n_threads
 
     return WorkerThreads(n_threads())
 
@@ -96,7 +98,7 @@ def synchronize() -> None:
 
 def copy_part(target: np.ndarray, source: np.ndarray) -> None:
     """target = source, for views of one shape, any strides; converted if their types differ."""
-    from scaffe.layers.kernels.cpu.parts import in_ranges
+    from scaffe.layers.kernels.cpu.threads.parts import in_ranges
 
     into, out_of = (words(target), words(source)) if target.dtype == source.dtype else (target, source)
     most = target.nbytes // COPIED_BYTES
@@ -149,8 +151,8 @@ def pixels(change: Any) -> Pixels:
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
-    from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
-    from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
+    from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+    from scaffe.layers.kernels.cpu.conv.portable import Deconvolution
 
     return Deconvolution(convolution(spec), add_bias, add_gradients)
 
@@ -163,11 +165,11 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
     """
     if np.dtype(dtype).kind == "V":
         return _half_product(m, n, k, transpose, np.dtype(dtype))
-    from scaffe.layers.kernels.cpu import few_rows, weight_gradients
+    from scaffe.layers.kernels.cpu import few_rows, inner_product_plan
 
     made = _full_product(m, n, k, transpose, np.dtype(dtype))
     is_plain = dtype == np.float32 and not transpose
-    return few_rows.if_faster(weight_gradients.if_faster(made, m, n, k), m, n, k) if is_plain else made
+    return few_rows.if_faster(inner_product_plan.if_faster(made, m, n, k), m, n, k) if is_plain else made
 
 
 def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
@@ -182,7 +184,7 @@ def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
 def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
     """An inner product on bfloat16 rows."""
     if min(m, n, k) > 0:
-        from scaffe.layers.kernels.cpu.onednn.half_product import HalfInnerProduct
+        from scaffe.layers.kernels.cpu.onednn.inner_product import HalfInnerProduct
 
         made = attempt(HalfInnerProduct, m, n, k, transpose, dtype)
         if made is not None:
@@ -249,7 +251,7 @@ def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
 
 def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
     """A plan of the multinomial logistic loss of softmax."""
-    from scaffe.layers.kernels.cpu.softmax_loss_plan import SoftmaxLoss
+    from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss
 
     return SoftmaxLoss(spec)
 

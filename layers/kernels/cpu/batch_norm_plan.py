@@ -1,4 +1,7 @@
-"""Batch normalisation of (rows, channels) with Caffe's running sums."""
+"""Loops of batch normalisation on (rows, channels) matrices, with scale, bias and ReLU fused.
+
+Backward recomputes the sign of the ReLU's input from x, so x is the only activation to keep.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,140 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.column_moments import moments
-from scaffe.layers.kernels.cpu.column_sums import BLOCK, WIDE
-from scaffe.layers.kernels.cpu.normalize import Transform
-from scaffe.layers.kernels.cpu.words import wide
-from scaffe.layers.kernels.extents import expect_shape
-from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
+from scaffe.jit import compiled
+from scaffe.jit.bfloat16 import real, stored
+from scaffe.jit.tiles import fetch
+from scaffe.layers.kernels.cpu.arrays import wide
+from scaffe.layers.kernels.cpu.columns import BLOCK, WIDE, column_sums, moments
+from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, are_one
+from scaffe.layers.kernels.cpu.threads.parts import LINE, in_parts
+from scaffe.layers.kernels.extents import expect_elems, expect_shape
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
+
+AHEAD = 1024  # elements
+
+
+class Transform:
+    """y = (x - mean) · factor + bias + addend, then ReLU: the statistics (C,) and ``Fused`` as the loops take them.
+
+    The loops compute in the statistics' type.
+    """
+
+    def __init__(self, mean: np.ndarray, inverse: np.ndarray, fused: Fused) -> None:
+        self.mean, self.inverse = mean, inverse
+        self.factor = inverse if fused.scale is None else inverse * fused.scale
+        self._addend, self._slope_of_sum = fused.addend, fused.slope
+        slope = None if fused.addend is not None else fused.slope  # a sum's ReLU comes behind the sum
+        self.slope = None if slope is None else mean.dtype.type(slope)
+        self.bias = np.zeros_like(mean) if fused.bias is None else fused.bias  # fewer kinds of loops to compile
+        expect_elems(mean.size, self.factor, self.bias)
+        self._numbers = mean, self.factor, self.bias, self.slope
+
+    def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """Write y, which may be x; ``kept`` gets a copy of x in the same pass."""
+        if kept is not None:
+            in_parts(_forward_keeping, (x, y, kept), *self._numbers)
+        elif are_one(x, y):
+            in_parts(_forward, (y,), None, *self._numbers)
+        else:
+            in_parts(_forward, (y, x), *self._numbers)
+        if self._addend is not None:
+            self._add(y)
+
+    def _add(self, y: np.ndarray) -> None:
+        """y = y + addend, then ReLU."""
+        if self._slope_of_sum is None:
+            add_up([y.reshape(-1), self._addend.reshape(-1)], y.reshape(-1))
+        else:
+            add_relu(y.reshape(-1), self._addend.reshape(-1), y.reshape(-1), self._slope_of_sum)
+
+    def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
+        products, sums = column_sums(_sums, 2, x, gy, *self._numbers)
+        return products, sums
+
+    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
+        """gx = (g - mean(g) - xn mean(g xn)) · factor with xn = (x - mean) · inverse. gx may be gy."""
+        level = (sums / len(x)).astype(self.mean.dtype)
+        tilt = (products / len(x) * self.inverse * self.inverse).astype(self.mean.dtype)
+        self._backward(x, gy, gx, level, tilt)
+
+    def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = g · factor, for statistics that do not depend on x. gx may be gy."""
+        if self.slope is None and gx.dtype.kind == "f":
+            np.multiply(gy, self.factor, out=gx)
+        else:
+            level = np.zeros_like(self.mean)
+            self._backward(x, gy, gx, level, level)
+
+    def _backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, level: np.ndarray, tilt: np.ndarray) -> None:
+        if are_one(gy, gx):
+            in_parts(_backward, (x, gx), None, *self._numbers, level, tilt)
+        else:
+            in_parts(_backward, (x, gx, gy), *self._numbers, level, tilt)
+
+
+@compiled
+def _forward(y: np.ndarray, x: np.ndarray | None, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray,
+             slope: float | None) -> None:
+    for r in range(y.shape[0]):
+        for c in range(y.shape[1]):
+            value = real(y[r, c] if x is None else x[r, c])
+            value = (value - mean[c]) * factor[c] + bias[c]
+            if slope is not None:
+                value = value if value > 0 else slope * value
+            y[r, c] = stored(value, y[r, c])
+
+
+@compiled
+def _forward_keeping(x: np.ndarray, y: np.ndarray, kept: np.ndarray, mean: np.ndarray, factor: np.ndarray,
+                     bias: np.ndarray, slope: float | None) -> None:
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            kept[r, c] = x[r, c]
+        for c in range(x.shape[1]):  # the row is still near
+            value = (real(kept[r, c]) - mean[c]) * factor[c] + bias[c]
+            if slope is not None:
+                value = value if value > 0 else slope * value
+            y[r, c] = stored(value, y[r, c])
+
+
+@compiled
+def _sums(first: int, stop: int, n_each: int, x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray,
+          bias: np.ndarray, slope: float | None, found: np.ndarray) -> None:
+    n = x.shape[1]
+    product, total = np.zeros_like(mean), np.zeros_like(mean)
+    for chunk in range(first, stop):
+        end, products, sums = min((chunk + 1) * n_each, x.shape[0]), found[chunk, 0], found[chunk, 1]
+        for start in range(chunk * n_each, end, BLOCK):
+            for r in range(start, min(start + BLOCK, end)):
+                ahead = min(r * n + AHEAD, x.size - n)
+                for c in range(0, n, LINE):
+                    fetch(x, ahead + c)
+                    fetch(gy, ahead + c)
+                for c in range(n):
+                    g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
+                    if slope is not None:
+                        g = g if away * factor[c] + bias[c] > 0 else slope * g
+                    total[c] += g
+                    product[c] += g * away
+            for c in range(n):
+                products[c] += product[c]
+                sums[c] += total[c]
+                product[c], total[c] = 0, 0
+
+
+@compiled
+def _backward(x: np.ndarray, gx: np.ndarray, gy: np.ndarray | None, mean: np.ndarray, factor: np.ndarray,
+              bias: np.ndarray, slope: float | None, level: np.ndarray, tilt: np.ndarray) -> None:
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            g = real(gx[r, c] if gy is None else gy[r, c])
+            away = real(x[r, c]) - mean[c]
+            if slope is not None:
+                g = g if away * factor[c] + bias[c] > 0 else slope * g
+            gx[r, c] = stored((g - level[c] - away * tilt[c]) * factor[c], gx[r, c])
+
 
 Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
 

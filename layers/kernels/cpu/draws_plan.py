@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.cpu.arrays import wide
 from scaffe.layers.kernels.cpu.elementwise import mask_scale
-from scaffe.layers.kernels.cpu.words import wide
 
 LARGEST_DRAW = np.float32(2**32 - 1)
 CHUNK = 1 << 16

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.bound_kernels import bind_units
-from scaffe.layers.kernels.cpu.calls import Calls
-from scaffe.layers.kernels.cpu.parts import in_units
+from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
+from scaffe.layers.kernels.cpu.threads.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import RowwisePlan, WeightedPlan
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import real, stored
-from scaffe.layers.kernels.cpu.bound_kernels import bind_parts
-from scaffe.layers.kernels.cpu.calls import Calls
-from scaffe.layers.kernels.cpu.parts import in_parts
-from scaffe.layers.kernels.cpu.words import wide
+from scaffe.jit.bfloat16 import real, stored
+from scaffe.layers.kernels.cpu.arrays import wide
+from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_parts
+from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.layers.kernels.specs import LrnSpec
 
 BLOCK = 800  # numbers that are gone through at once: they stay in the first cache

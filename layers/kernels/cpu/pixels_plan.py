@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import stored
-from scaffe.jit.mirror import mirror_row
-from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_units
-from scaffe.layers.kernels.cpu.words import wide, words
+from scaffe.jit.bfloat16 import stored
+from scaffe.jit.loops import mirror_row
+from scaffe.layers.kernels.cpu.arrays import wide, words
+from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.extents import expect_elems
 
 

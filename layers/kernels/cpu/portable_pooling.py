@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.bound_kernels import bind_units
-from scaffe.layers.kernels.cpu.calls import Calls
-from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_units
+from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
+from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.specs import PoolSpec
 
 NOWHERE = -1

@@ -1,8 +1,4 @@
-"""Loops over regions of interest on channels-last images (N, H, W, C), with results (R, rows, columns, channels).
-
-A region's bins are given by their first rows and columns and by those behind their last, int64 (R, rows) and
-(R, columns), within the image.
-"""
+"""Loops over regions of interest on channels-last images (N, H, W, C), by bins or by bilinear samples."""
 
 from __future__ import annotations
 
@@ -74,3 +70,67 @@ def means_by_position_back(gradient: np.ndarray, items: np.ndarray, tops: np.nda
                     for h in range(tops[r, i], bottoms[r, i]):
                         for w in range(lefts[r, j], rights[r, j]):
                             image[h, w, (c * n_rows + i) * n_columns + j] += gradient[r, i, j, c] / area
+
+
+@compiled
+def neighbours(at: float, length: int, margin: float) -> tuple[int, int, float]:
+    """The pixels before and behind a place along one axis, and the second one's weight; (-1, -1, 0) if outside."""
+    if not (-margin <= at <= length - 1 + margin):
+        return -1, -1, 0.0
+    at = min(max(at, 0.0), length - 1.0)
+    low = int(at)
+    return low, min(low + 1, length - 1), at - low
+
+
+@compiled
+def bilinear_means(images: np.ndarray, items: np.ndarray, grids: np.ndarray, counts: np.ndarray, margin: float,
+                   pooled: np.ndarray) -> None:
+    """Write the mean of each bin's samples to ``pooled``, (R, rows, columns, C).
+
+    Args:
+        images: (N, H, W, C).
+        items: the item of each region, int64 (R,).
+        grids: y0, dy, x0, dx of each region, (R, 4).
+        counts: ny and nx of each region, int64 (R, 2).
+        margin: in pixels.
+        pooled: overwritten.
+    """
+    for r in range(pooled.shape[0]):
+        image = images[items[r]]
+        y0, dy, x0, dx = grids[r]
+        ny, nx = counts[r]
+        for i in range(pooled.shape[1]):
+            for j in range(pooled.shape[2]):
+                pooled[r, i, j] = 0
+                for a in range(ny):
+                    up, down, v = neighbours(y0 + (i * ny + a) * dy, images.shape[1], margin)
+                    for b in range(nx):
+                        left, right, u = neighbours(x0 + (j * nx + b) * dx, images.shape[2], margin)
+                        if up >= 0 and left >= 0:
+                            for c in range(pooled.shape[3]):
+                                upper = (1 - u) * image[up, left, c] + u * image[up, right, c]
+                                lower = (1 - u) * image[down, left, c] + u * image[down, right, c]
+                                pooled[r, i, j, c] += ((1 - v) * upper + v * lower) / (ny * nx)
+
+
+@compiled
+def bilinear_means_back(gradient: np.ndarray, items: np.ndarray, grids: np.ndarray, counts: np.ndarray, margin: float,
+                        images: np.ndarray) -> None:
+    """Add the gradient of ``bilinear_means`` to ``images``. Arguments as there."""
+    for r in range(gradient.shape[0]):
+        image = images[items[r]]
+        y0, dy, x0, dx = grids[r]
+        ny, nx = counts[r]
+        for i in range(gradient.shape[1]):
+            for j in range(gradient.shape[2]):
+                for a in range(ny):
+                    up, down, v = neighbours(y0 + (i * ny + a) * dy, images.shape[1], margin)
+                    for b in range(nx):
+                        left, right, u = neighbours(x0 + (j * nx + b) * dx, images.shape[2], margin)
+                        if up >= 0 and left >= 0:
+                            for c in range(gradient.shape[3]):
+                                share = gradient[r, i, j, c] / (ny * nx)
+                                image[up, left, c] += (1 - v) * (1 - u) * share
+                                image[up, right, c] += (1 - v) * u * share
+                                image[down, left, c] += v * (1 - u) * share
+                                image[down, right, c] += v * u * share

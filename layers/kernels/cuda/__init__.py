@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
     DropoutPlan,
@@ -25,7 +24,7 @@ from scaffe.layers.kernels.plans import (
     UpdatePlan,
     WeightedPlan,
 )
-from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
+from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
@@ -39,7 +38,7 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         relu_backward_signs,
         relu_forward,
     )
-    from scaffe.layers.kernels.cuda.guard import Guard
+    from scaffe.layers.kernels.cuda.reductions import Guard
     from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
     from scaffe.layers.kernels.cuda.updates import clip_factor
 
@@ -63,7 +62,7 @@ CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the h
 
 def configure(tf32: bool) -> None:
     """Set whether float32 products may use TF32, in plans built from now on."""
-    from scaffe.layers.kernels.cuda.precision import precision
+    from scaffe.layers.kernels.cuda.cublas import precision
 
     precision.tf32 = tf32
 
@@ -101,7 +100,7 @@ def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) 
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
-    from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
+    from scaffe.layers.kernels.cpu.conv.portable import Deconvolution
     from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 
     return Deconvolution(convolution(spec), add_bias, add_gradients)
@@ -116,7 +115,7 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
-    from scaffe.layers.kernels.cuda.pooling_plan import Pooling
+    from scaffe.layers.kernels.cuda.pooling_lrn import Pooling
 
     spec.check()
     return Pooling(spec)
@@ -124,7 +123,7 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
 
 def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
     """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
-    from scaffe.layers.kernels.cuda.pooling_plan import Pooling
+    from scaffe.layers.kernels.cuda.pooling_lrn import Pooling
 
     spec.check()
     return Pooling(spec)
@@ -132,7 +131,7 @@ def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
 
 def lrn(spec: LrnSpec) -> LrnPlan:
     """A plan of local response normalisation."""
-    from scaffe.layers.kernels.cuda.lrn_plan import Lrn
+    from scaffe.layers.kernels.cuda.pooling_lrn import Lrn
 
     return Lrn(spec)
 
@@ -146,14 +145,14 @@ def update_plan(rule: Any, segments: Sequence[Any]) -> UpdatePlan:
 
 def pixels(change: Any) -> Any:
     """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
-    from scaffe.layers.kernels.cuda.pixels_plan import Pixels
+    from scaffe.layers.kernels.cuda.copies import Pixels
 
     return Pixels(change)
 
 
 def copy_weights(w: Any, order: tuple[int, int], copy: Any) -> None:
     """Write weights (O, I, K), flat, to a copy for kernels of a half type, (O, K, I); ``order`` has the sizes I, K."""
-    from scaffe.layers.kernels.cuda.weights import Weights
+    from scaffe.layers.kernels.cuda.products import Weights
 
     Weights((w.size // (order[0] * order[1]), *order), copy.dtype).lay_out(w, copy)
 
@@ -244,7 +243,7 @@ def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
 
 def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
     """A plan of the multinomial logistic loss of softmax."""
-    from scaffe.layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
+    from scaffe.layers.kernels.cuda.softmax import SoftmaxLoss
 
     return SoftmaxLoss(spec)
 

@@ -11,7 +11,7 @@ from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import I, by_rows, parts_of, per_channel, sum_parts
 from scaffe.layers.kernels.cuda.launch import wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
-from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 FAMILY = "batch_norm"
 

@@ -1,4 +1,4 @@
-"""Copies between strided views of device memory, such as slices of a blob along one axis."""
+"""Copies between strided views of device memory, and of pixels, a byte each, to floats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.kernels.cuda.launch import NAMES, THREADS, blocks_for, columns_grid, kernel, pack
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.launch import NAMES, THREADS, blocks_for, columns_grid, kernel, pack, run_flat, wide
+from scaffe.layers.kernels.extents import expect_elems
 
 Ints = tuple[int, ...]
 FEW_ROWS = 8  # then a block is one row's
@@ -56,3 +58,28 @@ def copy_part(target: Any, source: Any) -> None:
     kernel("elementwise", "copy_rows", target.dtype)(
         grid, block, (np.uint64(source.data.ptr), np.uint64(target.data.ptr), np.int64(source_row),
                       np.int64(target_row), np.int32(n_rows), np.int32(n_columns)))
+
+
+I = np.int32  # noqa: E741 - the kernel's int
+
+
+class Pixels:
+    """y = (pixel - mean) · scale, mirrored where that is asked for: in float32 the bits that readers compute.
+
+    Args:
+        change: has ``mean``, float32, 1-D: a mean image (row, column, channel), or a number for each channel;
+            ``row_stride`` and ``column_stride``, elements of it from one row, or column, to the next; ``scale``.
+    """
+
+    def __init__(self, change: Any) -> None:
+        self._mean = device.load().asarray(change.mean)
+        self._strides, self._scale = (I(change.row_stride), I(change.column_stride)), np.float32(change.scale)
+
+    def run(self, pixels: Any, places: Any, y: Any) -> None:
+        """Write y, flat, from uint8 (n, height, width, channels); places as in ``backend.Pixels``."""
+        n, height, width, n_channels = pixels.shape
+        expect_elems(pixels.size, y)
+        expect_elems(3 * n, places)
+        run_flat("pixels", "floats_of_pixels", y.dtype, pixels.size,
+                 (pixels, places, self._mean, *self._strides, wide(y.dtype).type(self._scale), y, I(height), I(width),
+                  I(n_channels)), per_thread=1)

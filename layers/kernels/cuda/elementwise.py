@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cuda.launch import element, run_flat, wide
-from scaffe.layers.kernels.extents import expect_elems
-from scaffe.layers.kernels.signs import BITS, expect_words
+from scaffe.layers.kernels.extents import BITS, expect_elems, expect_words
 
 MOST_TOGETHER = 4  # arrays that one pass adds up
 
@@ -27,7 +26,7 @@ def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
 
 
 def note_signs(y: Any, signs: Any) -> None:
-    """Set the bits of the elements above 0, and clear all others; see ``scaffe.layers.kernels.signs``."""
+    """Set the bits of the elements above 0, and clear all others; see ``scaffe.layers.kernels.extents``."""
     expect_words(y.size, signs)
     run_flat("elementwise", "note_signs", y.dtype, y.size, (y, signs), per_thread=BITS)
 

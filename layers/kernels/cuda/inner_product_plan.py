@@ -8,10 +8,10 @@ import numpy as np
 
 from scaffe.layers.kernels.cuda.arena import arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from scaffe.layers.kernels.cuda.cublas import columns, matrix, multiply
 from scaffe.layers.kernels.cuda.elementwise import convert
-from scaffe.layers.kernels.cuda.gemm import columns, matrix, multiply
 from scaffe.layers.kernels.cuda.launch import wide
-from scaffe.layers.kernels.rows import row_blocks
+from scaffe.layers.kernels.extents import row_blocks
 
 
 class InnerProduct:

@@ -1,4 +1,4 @@
-"""Convolution by im2col and cuBLAS on the device: where cuDNN is missing or does not support the case."""
+"""Weights in Caffe's order (O, I, K...) to the kernels', (O, K..., I) in the activations' type, and back."""
 
 from __future__ import annotations
 
@@ -10,13 +10,54 @@ import numpy as np
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
-from scaffe.layers.kernels.cuda.gemm import Matrix, multiply
-from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
-from scaffe.layers.kernels.cuda.weights import Weights
+from scaffe.layers.kernels.cuda.cublas import Matrix, multiply
+from scaffe.layers.kernels.cuda.elementwise import convert
+from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, run_flat, wide
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
+
+
+class Weights:
+    """The conversions for weights of one shape.
+
+    Args:
+        shape: Caffe's, (O, I, K...).
+        dtype: what kernels read.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self._dtype, self._counts = np.dtype(dtype), (np.int32(shape[1]), np.int32(prod(shape[2:])))
+        self._n_elems = prod(shape)
+        self._turns = 1 not in self._counts
+        self.part: Part = ((shape[0], *shape[2:], shape[1]), self._dtype)
+
+    def laid_out(self, w: Any, scratch: Any) -> Any:
+        """The weights in the kernels' order and type: w itself if it is, else ``scratch``, which they are written to.
+
+        Weights in a half type have the kernels' order, since parameters are float32.
+        """
+        if w.dtype == self._dtype and (not self._turns or w.dtype != wide(w.dtype)):
+            return w
+        self.lay_out(w, scratch)
+        return scratch
+
+    def lay_out(self, w: Any, out: Any) -> None:
+        """Write the weights w to ``out`` in the kernels' order and type."""
+        expect_elems(self._n_elems, w, out)
+        if not self._turns:
+            convert(w.reshape(-1), out.reshape(-1))
+            return
+        run_flat("conversion", "weights_channels_last", self._dtype, w.size, (w, out, *self._counts),
+                 other=np.dtype(w.dtype), per_thread=1)
+
+    def bring_back(self, gradient: Any, gw: Any, overwrite: bool) -> None:
+        """Add a gradient in the kernels' order, of any type, to gw in Caffe's order, or write it if ``overwrite``."""
+        expect_elems(self._n_elems, gradient, gw)
+        run_flat("conversion", "gradient_in_caffes_order", gw.dtype, gw.size,
+                 (gradient, gw, *self._counts, np.int32(not overwrite)), other=np.dtype(gradient.dtype), per_thread=1)
+
 
 MOST_COLUMN_BYTES = 256 << 20  # of unfolded images at once
 MOST_AXES = 8  # as im2col.cu has it
@@ -124,5 +165,3 @@ class Convolution:
         outs, _ = self._group_sizes()
         at = y.data.ptr + start * self._n_out * self.spec.n_output * self._dtype.itemsize
         return Matrix(at, self.spec.n_output, step=outs)
-
-

@@ -1,7 +1,8 @@
-"""Reductions of flat arrays, whose results stay on the device."""
+"""Reductions of flat arrays whose results stay on the device, and the updates that they let be skipped."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,3 +31,33 @@ def check_finite(x: Any, flag: Any) -> None:
     if x.size:
         grid = blocks_for(-(-x.size // pack(x.dtype)))
         kernel("reductions", "check_finite", x.dtype)(grid, (THREADS,), (x, flag, np.int64(x.size)))
+
+
+class Guard:
+    """Checks gradients, and puts into an update's factor whether to skip it."""
+
+    def __init__(self) -> None:
+        cupy = device.load()
+        self._flag = cupy.zeros(1, np.int32)
+        self._n_left_out = cupy.zeros(1, np.int32)
+
+    def look(self, gradients: Sequence[Any]) -> Any:
+        """Check flat arrays. Returns a flag on the device, int32 (1,): not 0 if some number is not finite."""
+        self._flag[...] = 0
+        for gradient in gradients:
+            check_finite(gradient, self._flag)
+        return self._flag
+
+    def checked(self, factor: Any) -> Any:
+        """The factor, a number or from ``clip_factor``, and the flag of the last ``look``: float32 (2,)."""
+        both = device.load().empty(2, np.float32)
+        both[:1] = factor[:1] if hasattr(factor, "__cuda_array_interface__") else factor
+        both[1:] = self._flag
+        self._n_left_out += self._flag != 0
+        return both
+
+    def take(self) -> float:
+        """How many updates were skipped since the last call; waits for the device."""
+        n_left_out = float(self._n_left_out[0])
+        self._n_left_out[...] = 0
+        return n_left_out

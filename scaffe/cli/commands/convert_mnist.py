@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags
 

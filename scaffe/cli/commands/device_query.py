@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 
 def describe_machine(gpus: list[str]) -> list[str]:
     """One line a part: cores, oneDNN, MPI, GPUs, optional packages."""
-    from scaffe.collectives.describe import describe_mpi
+    from scaffe.collectives.launch import describe_mpi
     from scaffe.layers.kernels.cpu import describe
 
     cores = len(os.sched_getaffinity(0))

@@ -11,7 +11,7 @@ from scaffe import cores
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, whole
 from scaffe.log import info
-from scaffe.nets.precisions import PRECISIONS
+from scaffe.nets.devices import PRECISIONS
 from scaffe.training.limited_memory import add_memory_flags, param_memory
 
 GROUP = "Train and test"
@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
 
 def _extract(options: Namespace) -> int:
     from scaffe.data.feeds.layer_feed import Share
+    from scaffe.memory.run.limited_passes import limit_forward
     from scaffe.nets.devices import Compute, load_kernels
-    from scaffe.nets.memory.limited_passes import limit_forward
     from scaffe.nets.setup import PHASES, Selection, net_from_file
     from scaffe.nets.weights import load_weights
     from scaffe.pycaffe.features import extract_features

@@ -7,7 +7,7 @@ used: under Open MPI a process belongs to the mpirun that has started it, and ca
 from __future__ import annotations
 
 from scaffe import log
-from scaffe.collectives.loss.newcomer import Newcomer
+from scaffe.collectives.fault_tolerance.joining import Newcomer
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags, number
-from scaffe.pictures.timeline_picture import lay_out
-from scaffe.pictures.timeline_png import to_png
-from scaffe.pictures.timeline_svg import to_svg
+from scaffe.pictures.timeline import lay_out, to_png, to_svg
 from scaffe.report.trace import read_trace
 
 GROUP = "Logs and pictures"

@@ -57,8 +57,8 @@ def main(argv: list[str]) -> int:
 
 
 def _flags() -> Flags:
-    from scaffe.nets.memory.amount import amount
-    from scaffe.nets.memory.plans.placements import PLACEMENTS
+    from scaffe.memory.amount import amount
+    from scaffe.memory.plan.placements import PLACEMENTS
     from scaffe.training.partition.options import MOST_PLANNED, PARTITIONS, add_machine_flags
 
     flags = Flags("summary", __doc__ or "")
@@ -86,10 +86,10 @@ def _shared(net: Any, options: Namespace) -> list[str]:
     """The plan of model parallelism for ``-ranks`` as lines; as a picture, too, where ``-output`` asks for one."""
     from scaffe.atomic_files import write_whole
     from scaffe.cli.plan_picture import plan_picture
-    from scaffe.pictures.drawing.svg import to_svg
+    from scaffe.pictures.net_picture import to_svg
     from scaffe.training.partition.options import plan_of, ranks_of
+    from scaffe.training.partition.planner.choice import plan_lines
     from scaffe.training.partition.planner.shapes import images_of, shapes_of
-    from scaffe.training.partition.planner.table import plan_lines
 
     layers = shapes_of(net)
     ranks = ranks_of(options, options.ranks, images_of(net), options.ranks_per_node)
@@ -102,8 +102,8 @@ def _shared(net: Any, options: Namespace) -> list[str]:
 def _limit(net: Any, options: Namespace) -> None:
     """Print the plan for ``-memory``, and draw it."""
     from scaffe.atomic_files import write_whole
-    from scaffe.nets.memory.forecast import predicted, predicted_on_gpu
-    from scaffe.nets.memory.report import chart, lines
+    from scaffe.memory.run.forecast import predicted, predicted_on_gpu
+    from scaffe.memory.run.report import chart, lines
 
     plan = predicted_on_gpu if options.memory_of == "gpu" else predicted
     found = plan(net, options.memory, options.placement)

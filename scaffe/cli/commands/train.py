@@ -14,9 +14,9 @@ from scaffe import cores
 from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
-from scaffe.collectives import joining
+from scaffe.collectives import grow
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.loss.newcomer import Newcomer
+from scaffe.collectives.fault_tolerance.joining import Newcomer
 from scaffe.errors import UserError
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
@@ -26,7 +26,14 @@ from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
-from scaffe.training.dividing import divided
+from scaffe.training.fault_tolerance.options import REPLACE, STOP
+from scaffe.training.fault_tolerance.options import add_flags as add_loss_flags
+from scaffe.training.fault_tolerance.options import check as check_loss_flags
+from scaffe.training.fault_tolerance.recoverable import Survivor
+from scaffe.training.fault_tolerance.recovery import Build, outlive
+from scaffe.training.fault_tolerance.recovery import come_in as join_ranks
+from scaffe.training.fault_tolerance.replacement import Spawner
+from scaffe.training.fault_tolerance.trainer import Trainer
 from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
@@ -36,20 +43,12 @@ from scaffe.training.observers.tensorboard import Tensorboard
 from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline
 from scaffe.training.partition.options import PARTITIONS, add_machine_flags
-from scaffe.training.ranks import together
+from scaffe.training.partitioning import divided
+from scaffe.training.ranks import AUTO, together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
-from scaffe.training.strategies.options import add_flags as add_strategy_flags
-from scaffe.training.strategies.options import check_flags
-from scaffe.training.survival.options import REPLACE, STOP
-from scaffe.training.survival.options import add_flags as add_loss_flags
-from scaffe.training.survival.options import check as check_loss_flags
-from scaffe.training.survival.recovery import Build, outlive
-from scaffe.training.survival.recovery import come_in as join_ranks
-from scaffe.training.survival.spawner import Spawner
-from scaffe.training.survival.survivor import Survivor
-from scaffe.training.survival.trainer import Trainer
-from scaffe.training.thread_count import AUTO
+from scaffe.training.strategies.choice import add_flags as add_strategy_flags
+from scaffe.training.strategies.choice import check_flags
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -138,7 +137,7 @@ def come_in(newcomer: Newcomer) -> None:
     options, n_wanted = newcomer.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    communicator = joining.come_in(newcomer)
+    communicator = grow.come_in(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     join_ranks(communicator, strategy.in_step, _rebuilding(strategy, param, options, _builder(param, options)),

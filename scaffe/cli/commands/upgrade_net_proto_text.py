@@ -7,7 +7,7 @@ from typing import Any
 from scaffe.cli.upgrade_text import upgrade_text
 from scaffe.errors import UserError
 from scaffe.files.repair import repair_net
-from scaffe.files.upgrade_norm import scales_too
+from scaffe.files.upgrade_forks import scales_too
 from scaffe.layers.base.layer import layer_types
 from scaffe.nets import graph
 from scaffe.proto import caffe_pb2

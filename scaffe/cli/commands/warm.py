@@ -19,12 +19,13 @@ from scaffe import log
 from scaffe.atomic_files import write_whole
 from scaffe.cli import main as cli
 from scaffe.cli.doctor.job import find_launcher
-from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.convert.archives import convert_mnist
 from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import column_sums, parts
+from scaffe.layers.kernels.cpu import columns
+from scaffe.layers.kernels.cpu.threads import parts
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
@@ -117,12 +118,12 @@ def _train(folder: str, *flags: str) -> int:
 @contextmanager
 def _shared_work() -> Iterator[None]:
     """Threads share the smallest work, so that what they run is compiled, too; it needs what one thread runs."""
-    least = parts.LEAST_ELEMS, column_sums.CHUNK_ELEMS
-    parts.LEAST_ELEMS = column_sums.CHUNK_ELEMS = 1
+    least = parts.LEAST_ELEMS, columns.CHUNK_ELEMS
+    parts.LEAST_ELEMS = columns.CHUNK_ELEMS = 1
     try:
         yield
     finally:
-        parts.LEAST_ELEMS, column_sums.CHUNK_ELEMS = least
+        parts.LEAST_ELEMS, columns.CHUNK_ELEMS = least
 
 
 def _multiply_many_weights() -> None:

@@ -24,7 +24,7 @@ KNOWN = (
 
 def check() -> Iterator[Finding]:
     """Which MPI there is, and whether two ranks of it start, share memory and add up right."""
-    from scaffe.collectives.describe import describe_mpi
+    from scaffe.collectives.launch import describe_mpi
 
     library, launcher = describe_mpi().removeprefix("MPI: "), find_launcher()
     if library.startswith("none"):

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.reshaping.flatten import Flatten
-from scaffe.layers.reshaping.reshape import Reshape
+from scaffe.layers.reshaping.reshape import Flatten, Reshape
 from scaffe.nets.activation_memory import Part, forward_steps, kept_blobs, memory_owners
 from scaffe.nets.arena import place
 from scaffe.nets.inference.groups import Group

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.pictures.drawing.boxes import LEARNING, has_phase
+from scaffe.pictures.boxes import LEARNING, has_phase
 from scaffe.proto import caffe_pb2
 
 CONVOLUTIONS = ("Convolution", "Deconvolution")

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Search, X
-from scaffe.training.lbfgs.pairs import Pairs
-from scaffe.training.lbfgs.requests import Requests, Run
-from scaffe.training.lbfgs.two_loop import Gram, direction
-from scaffe.training.lbfgs.wolfe import Point, Rules
+from scaffe.training.lbfgs.line_search import Point, Rules
+from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Requests, Run, Search, X
+from scaffe.training.lbfgs.two_loop import Gram, Pairs, direction
 
 GRADIENTS = ("g0", "g1", "g2")  # at x, at the best trial and at the present one
 

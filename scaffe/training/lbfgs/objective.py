@@ -1,17 +1,38 @@
-"""The two kinds of objective: smooth, the loss with or without an L2 decay; and the loss with an L1 decay (OWL-QN).
-
-Each says which commands make a direction, a trial point and its value; vectors are meant by their names. Pure.
-"""
+"""What the optimiser asks of whoever holds the vectors and the net: its only ways to touch either."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.training.lbfgs.backtrack import Backtrack
-from scaffe.training.lbfgs.requests import Evaluate, Requests, Run
-from scaffe.training.lbfgs.wolfe import Point, Rules, Wolfe
+from scaffe.collectives.server.vectors.commands import Command
+from scaffe.training.lbfgs.line_search import Backtrack, Point, Rules, Wolfe
+
+
+@dataclass(frozen=True)
+class Run:
+    """Carry these commands out on all shards. The answer: an array for each command that reduces, in their order."""
+
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Make one pass over the batch with the parameters in vector ``at``, and leave the gradient in vector ``into``.
+
+    The answer: the mean loss, a float.
+    """
+
+    at: str
+    into: str
+
+
+Request = Run | Evaluate
+Requests = Generator[Request, Any, Any]
+"""Asks with ``yield``, and gets the answer as its value."""
+
 
 X, TRIAL, DIRECTION, DECAY, SPARE = SHARED = "x", "trial", "d", "decay", "spare"  # by both objectives
 Search = Wolfe | Backtrack

@@ -1,14 +1,66 @@
-"""Caffe's display lines: loss, net outputs and learning rate every ``display`` iterations."""
+"""A net's outputs as Caffe logs them."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scaffe.log import info
-from scaffe.training.observers.outputs import by_name, log_outputs, shared_values
+from scaffe.nets.debug_info import log_values
+from scaffe.nets.net import Net
 from scaffe.training.solver import Observer, Solver
+
+
+def values_of(net: Net) -> list[float]:
+    """All elements of all outputs, in the order in which they are logged; on a GPU this waits for the device."""
+    to_host = net.context.kernels.to_host
+    return [float(v) for _, blob, _ in net.outputs() for v in to_host(blob.data).reshape(-1)]
+
+
+def shared_values(net: Net) -> list[float]:
+    """``values_of`` a training net on one of several ranks: as many as all have, whose mean is to be that over the
+    batch."""
+    shares, to_host = net.shares.outputs, net.context.kernels.to_host
+    found = [(shares.get(name, (1.0, blob.n_elems)), to_host(blob.data).reshape(-1)) for name, blob, _ in net.outputs()]
+    return [factor * float(v) for (factor, length), values in found for v in values[:length]]
+
+
+def by_name(net: Net, values: Sequence[float]) -> dict[str, float]:
+    """``values_of`` by the outputs' names; a number follows the names of outputs that have several elements."""
+    names = [f"{name}/{i}" if length > 1 else name for name, length, _ in _lengths(net) for i in range(length)]
+    return dict(zip(names, values, strict=True))
+
+
+def _lengths(net: Net) -> list[tuple[str, int, float]]:
+    """Each output with how many of its elements are logged, and its loss weight."""
+    shares = net.shares.outputs
+    return [(name, shares.get(name, (1.0, blob.n_elems))[1], weight) for name, blob, weight in net.outputs()]
+
+
+def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
+    """Lines like ``loss = 0.66 (* 1 = 0.66 loss)``, one per element.
+
+    Args:
+        net: gives the outputs' names and loss weights.
+        values: as ``values_of`` returns them.
+    """
+    names = [(name, weight) for name, length, weight in _lengths(net) for _ in range(length)]
+    for (name, weight), value in zip(names, values, strict=True):
+        yield f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
+
+
+def logged_lines(net: Net, values: Sequence[float], kind: str) -> Iterator[str]:
+    """Lines like ``    Train net output #0: loss = 0.66 (* 1 = 0.66 loss)``; kind is "Train" or "Test"."""
+    for position, line in enumerate(output_lines(net, values)):
+        yield f"    {kind} net output #{position}: {line}"
+
+
+def log_outputs(net: Net, values: Sequence[float], kind: str) -> None:
+    """Log the lines of ``logged_lines``."""
+    for line in logged_lines(net, values, kind):
+        info(line)
 
 
 class Display(Observer):
@@ -48,3 +100,19 @@ class Display(Observer):
             self._losses.append(loss)
             smoothed, = solver.mean_over_ranks([float(sum(self._losses)) / len(self._losses)], solver.communicator)
             info(f"Iteration {solver.iteration}, loss = {smoothed:g}")
+
+
+class DebugInfo(Observer):
+    """Logs the mean magnitude of every blob, parameter and gradient, in the lines of Caffe 1.0."""
+
+    def begin(self, solver: Solver) -> None:
+        """See Observer."""
+        self._shown = False
+        log_values(solver.net, lambda: self._shown)
+        for net in solver.test_nets:
+            log_values(net)
+
+    def before_iteration(self, solver: Solver) -> None:
+        """See Observer."""
+        display = solver.param.display
+        self._shown = bool(display) and solver.iteration % display == 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.training.average_precision import check_version
-from scaffe.training.observers.detection import check_outputs, detected
-from scaffe.training.observers.outputs import by_name, logged_lines, values_of
+from scaffe.training.observers.detection import check_outputs, check_version, detected
+from scaffe.training.observers.display import by_name, logged_lines, values_of
 from scaffe.training.solver import Observer, Solver
 
 DETECTION = "detection"

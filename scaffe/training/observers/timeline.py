@@ -12,9 +12,9 @@ from google.protobuf import text_format
 
 from scaffe.atomic_files import check_writable, write_whole
 from scaffe.errors import UserError
-from scaffe.nets.memory.tier.below import BACK, OUT, WAITS
-from scaffe.nets.message import message_of
+from scaffe.memory.backing.store import BACK, OUT, WAITS
 from scaffe.nets.net import Net
+from scaffe.nets.setup import message_of
 from scaffe.nets.summary import products
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver

@@ -11,11 +11,11 @@ from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.nets.parts import Parts
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.kinds import CLASSES, REPLICATED
-from scaffe.training.partition.layers.moves import send_back_early
+from scaffe.training.partition.layers.redistribution import send_back_early
 from scaffe.training.partition.parts import RankParts
 from scaffe.training.partition.planner.rewrite import rewrite
 from scaffe.training.partition.planner.search import Plan
+from scaffe.training.partition.sharding import CLASSES, REPLICATED
 from scaffe.training.timers import Timers
 
 

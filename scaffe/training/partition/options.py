@@ -11,7 +11,7 @@ from scaffe.errors import UserError
 from scaffe.flags import MOST_RANKS, Flags, number
 from scaffe.flags.flag import Range
 from scaffe.training.partition.planner.choice import best_of_all
-from scaffe.training.partition.planner.prices import Ranks
+from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.search import Plan, best_plan
 from scaffe.training.partition.planner.shapes import LayerShape
 

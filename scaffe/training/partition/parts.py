@@ -10,13 +10,24 @@ import numpy as np
 
 from scaffe.layers.activation.dropout import Dropout
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.fillers import fill
-from scaffe.layers.base.layer import TRAIN, Context, Layer, layer_types
+from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.vision.local_convolution import fill_places
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.kinds import (
+from scaffe.training.partition.layers.batch_norm import SharedNorm
+from scaffe.training.partition.layers.classes import BY_CLASS, SharedDraws
+from scaffe.training.partition.layers.concat_slice import JOINED
+from scaffe.training.partition.layers.halo import Crop, Halo
+from scaffe.training.partition.layers.inner_product import OwnImagesFirst, ProductByInputs
+from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
+from scaffe.training.partition.layers.redistribution import MOVES, Move, RowsToWhole
+from scaffe.training.partition.layers.single_rank import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
+from scaffe.training.partition.planner.image_shares import joined_axis, joint_of
+from scaffe.training.partition.planner.rewrite import EVERYTHING, Rewritten, portions
+from scaffe.training.partition.sharding import (
     AXES,
     BY_BANDS,
     BY_CHANNELS,
@@ -28,18 +39,6 @@ from scaffe.training.partition.kinds import (
     OUTPUTS,
     REPLICATED,
 )
-from scaffe.training.partition.layers.halo import Crop, Halo
-from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
-from scaffe.training.partition.layers.joining import JOINED
-from scaffe.training.partition.layers.moves import MOVES, Move, RowsToWhole
-from scaffe.training.partition.layers.norms import SharedNorm
-from scaffe.training.partition.layers.own_images_first import OwnImagesFirst
-from scaffe.training.partition.layers.placed import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
-from scaffe.training.partition.layers.product import ProductByInputs
-from scaffe.training.partition.layers.split_layers import BY_CLASS, SharedDraws
-from scaffe.training.partition.planner.joints import joined_axis, joint_of
-from scaffe.training.partition.planner.portions import EVERYTHING, portions
-from scaffe.training.partition.planner.rewrite import Rewritten
 
 
 class RankParts:

@@ -16,7 +16,7 @@ from scaffe.collectives.request import Request
 from scaffe.nets.devices import load_kernels
 from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
-from scaffe.training.partition.planner.prices import Ranks
+from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.shapes import LayerShape
 from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets
 from scaffe.training.update_rules import update_rules

@@ -11,7 +11,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
 from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
-from scaffe.training.strategies.within import Alone, squares
+from scaffe.training.strategies.replica import Alone, squares
 
 
 class GroupSums(Alone):

@@ -10,9 +10,8 @@ from typing import Any
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.commands import REDUCING, merged
 from scaffe.training.lbfgs.descent import Lbfgs
-from scaffe.training.lbfgs.objective import X
+from scaffe.training.lbfgs.objective import Evaluate, Requests, Run, X
 from scaffe.training.lbfgs.portions import Bundle, Portions
-from scaffe.training.lbfgs.requests import Evaluate, Requests, Run
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.messages import (
     Back,

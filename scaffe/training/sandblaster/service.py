@@ -13,9 +13,9 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import report_and_abort
-from scaffe.collectives.runtime.lasting import LastingMessages
+from scaffe.collectives.runtime.point_to_point import LastingMessages
 from scaffe.collectives.server.vectors import messages as m
-from scaffe.collectives.server.vectors.post import Post
+from scaffe.collectives.server.vectors.host import Post
 from scaffe.threads import Thread
 
 SHARE_OF_TIME = 1 / 16

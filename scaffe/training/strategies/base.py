@@ -10,12 +10,12 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
+from scaffe.training.fault_tolerance.recoverable import Survivor
+from scaffe.training.fault_tolerance.state_sources import Part, keeps_copies, neighbours, parts
 from scaffe.training.histories import filled, gather_histories, updater_parts
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import Role
-from scaffe.training.survival.holders import Part, keeps_copies, neighbours, parts
-from scaffe.training.survival.survivor import Survivor
 from scaffe.training.updater import Updater
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "scaffe.training.strategies")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from scaffe.collectives.request import Request
 from scaffe.flags import Flags
-from scaffe.training.strategies import whole
+from scaffe.training.strategies import blocking
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
-from scaffe.training.strategies.parts import ROOT, Buckets
 from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.transfers import ROOT, Buckets
 
 
 class Pending:
@@ -45,7 +45,7 @@ class Pending:
         self._replica.timers.wait(request, label)
 
 
-class Broadcasts(whole.Broadcast):
+class Broadcasts(blocking.Broadcast):
     """Posts all buckets' broadcasts at once, and waits for each just before the first layer that needs it (S-Caffe,
     4.2)."""
 
@@ -94,7 +94,7 @@ class Broadcasts(whole.Broadcast):
         return replica.communicator.ibcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
 
 
-class Reductions(whole.Reduction):
+class Reductions(blocking.Reduction):
     """Reduces each bucket to the root as soon as backward has completed it, while backward continues (S-Caffe, 4.3)."""
 
     @classmethod

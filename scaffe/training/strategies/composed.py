@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from scaffe.flags import Flags
+from scaffe.training.fault_tolerance.state_sources import goes_on
 from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket
-from scaffe.training.strategies.copies import Copies
-from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.survival.holders import goes_on
+from scaffe.training.strategies.replicated_state import Copies
+from scaffe.training.strategies.transfers import ROOT, Buckets, Gradients, Parameters
 
 
 class Composed(Strategy):

@@ -13,9 +13,8 @@ from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.training.served.accrue import Accrue
-from scaffe.training.served.options import Consistency
-from scaffe.training.served.schedule import Schedule
+from scaffe.training.parameter_server.local_update import Accrue, Schedule
+from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket

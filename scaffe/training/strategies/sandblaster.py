@@ -14,20 +14,17 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.log import info
+from scaffe.training.fault_tolerance.options import STOP
 from scaffe.training.lbfgs.descent import most_vectors
 from scaffe.training.lbfgs.objective import X, first_commands
-from scaffe.training.sandblaster.batch import Batch
-from scaffe.training.sandblaster.feeds import batch_of, feeds_of
-from scaffe.training.sandblaster.figures import RankFigures, summary
-from scaffe.training.sandblaster.loop import Loop
-from scaffe.training.sandblaster.rank import Layout, Rank, objective_of
-from scaffe.training.sandblaster.survivors import Survivors
-from scaffe.training.served.options import add_servers_flag
+from scaffe.training.parameter_server.options import add_servers_flag
+from scaffe.training.sandblaster.batch import Batch, batch_of, feeds_of
+from scaffe.training.sandblaster.loop import Loop, Survivors
+from scaffe.training.sandblaster.rank import Layout, Rank, RankFigures, objective_of, summary
 from scaffe.training.strategies.base import Strategy, strategies
-from scaffe.training.strategies.parts import ROOT, Buckets
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, Role
-from scaffe.training.survival.options import STOP
+from scaffe.training.strategies.transfers import ROOT, Buckets
 
 
 @strategies.register("sandblaster")

@@ -11,8 +11,8 @@ from scaffe.training.strategies import bucketed
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.composed import Composed
-from scaffe.training.strategies.parts import ROOT
-from scaffe.training.strategies.within import squares
+from scaffe.training.strategies.replica import squares
+from scaffe.training.strategies.transfers import ROOT
 
 
 class Gathers(bucketed.Broadcasts):

@@ -17,24 +17,21 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
+from scaffe.training.fault_tolerance import state_sources as survival
+from scaffe.training.fault_tolerance.recovery_state_machine import NothingLeft
 from scaffe.training.histories import Part, gather_parts, updater_parts
 from scaffe.training.loss_scale import needs_scale
-from scaffe.training.served import server_rank
-from scaffe.training.served.early import EarlyTables
-from scaffe.training.served.figures import Figures, summary
-from scaffe.training.served.meeting import Meeting
-from scaffe.training.served.options import Consistency, add_servers_flag
-from scaffe.training.served.remaining import Remaining
-from scaffe.training.served.replicas_meeting import ReplicasMeeting
-from scaffe.training.served.resident import Resident
-from scaffe.training.served.tables import ROOT, Tables, layout_of
+from scaffe.training.parameter_server import server_rank
+from scaffe.training.parameter_server.memory import EarlyTables, Resident
+from scaffe.training.parameter_server.options import Consistency, Figures, add_servers_flag, summary
+from scaffe.training.parameter_server.recovery_sources import Remaining
+from scaffe.training.parameter_server.stop_protocol import Meeting, ReplicasMeeting
+from scaffe.training.parameter_server.tables import ROOT, Tables, layout_of
 from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
-from scaffe.training.strategies.parts import Buckets
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, Role
-from scaffe.training.survival import holders as survival
-from scaffe.training.survival.member import NothingLeft
+from scaffe.training.strategies.transfers import Buckets
 
 ALONE = "1"
 """The ``-partitions`` with which no ranks share nets."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from scaffe.flags import Flags
-from scaffe.training.served.options import SLACK, Consistency
+from scaffe.training.parameter_server.options import SLACK, Consistency
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
 
 

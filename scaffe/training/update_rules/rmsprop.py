@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 

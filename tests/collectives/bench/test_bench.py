@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError, Communicator
-from scaffe.collectives.bench.check_auto import TRIES, best_other, check
 from scaffe.collectives.bench.measure import Column, Runner
 from scaffe.collectives.bench.options import algorithms, sizes
 from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.bench.report import TRIES, best_other, check
 
 
 @pytest.fixture

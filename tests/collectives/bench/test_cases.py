@@ -12,9 +12,9 @@ from scaffe.collectives.bench.measure import Column, Runner
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning import partition
+from scaffe.collectives.planning import plan
+from scaffe.collectives.planning.algorithm import COLLECTIVES
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
 from tests.collectives import cases
 
@@ -24,7 +24,7 @@ N_ELEMS, N_RANKS, ROOT = 37, 5, 3
 def fake(rank: int) -> SimpleNamespace:
     """A communicator's rank and parts."""
     return SimpleNamespace(rank=rank, n_ranks=N_RANKS,
-                           part=lambda n_elems, of=rank: partition.part(of, N_RANKS, n_elems))
+                           part=lambda n_elems, of=rank: plan.part(of, N_RANKS, n_elems))
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

@@ -9,7 +9,7 @@ import pytest
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.messages.start_queue import wait_until
+from scaffe.collectives.cuda.messages.message import wait_until
 from tests import pretend
 from tests.collectives.test_mpi import HERE, job
 

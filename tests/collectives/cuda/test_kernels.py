@@ -16,7 +16,7 @@ from scaffe.collectives.cuda.kernels import (
     grid,
     kernels,
 )
-from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.cuda.streams import Span
 from scaffe.errors import UserError
 from tests import pretend
 from tests.layers.cuda import nvrtc

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaffe.collectives.cuda import links
-from scaffe.collectives.tuning.links import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
+from scaffe.collectives.cuda import setup
+from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
 from tests import pretend
 
 CARDS = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
@@ -18,7 +18,7 @@ def described(cp, monkeypatch, peers, with_atomics):
     """A machine whose GPUs 0 and n can access one another, and have atomics for one another, for these n."""
     monkeypatch.setattr(cp.cuda.runtime, "deviceCanAccessPeer", lambda a, b: int(b in peers))
     asked = lambda attribute, a, b: int(attribute == 3 and b in with_atomics)  # noqa: E731
-    monkeypatch.setattr(links, "_p2p_attribute", lambda: asked)
+    monkeypatch.setattr(setup, "_p2p_attribute", lambda: asked)
 
 
 @pytest.mark.parametrize(("cards", "peers", "with_atomics", "within"), [
@@ -26,14 +26,14 @@ def described(cp, monkeypatch, peers, with_atomics):
     (CARDS, (1,), (1,), HOST), (CARDS[:2] * 2, (1,), (1,), NVLINK), (CARDS[:2], (1,), (), PCI_EXPRESS)])
 def test_the_worst_of_a_nodes_links_counts(cp, monkeypatch, tmp_path, cards, peers, with_atomics, within):
     described(cp, monkeypatch, peers, with_atomics)
-    assert links.links_of(0, cards, tmp_path) == Links(within, 0)
+    assert setup.links_of(0, cards, tmp_path) == Links(within, 0)
 
 
 def test_a_gpu_that_this_process_does_not_see_is_reached_through_the_host(cp, monkeypatch, tmp_path):
     def hidden(bus):
         raise RuntimeError("cudaErrorInvalidDevice")
     monkeypatch.setattr(cp.cuda.runtime, "deviceGetByPCIBusId", hidden)
-    assert links.links_of(0, CARDS, tmp_path).within == HOST
+    assert setup.links_of(0, CARDS, tmp_path).within == HOST
 
 
 def test_active_ports_are_counted(tmp_path):
@@ -42,5 +42,5 @@ def test_active_ports_are_counted(tmp_path):
             folder = tmp_path / adapter / "ports" / str(number)
             folder.mkdir(parents=True)
             (folder / "state").write_text(state + "\n")
-    assert links.n_active(tmp_path) == 2
-    assert links.n_active(tmp_path / "none") == 0
+    assert setup.n_active(tmp_path) == 2
+    assert setup.n_active(tmp_path / "none") == 0

@@ -5,15 +5,13 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.messages.message import StartQueues
+from scaffe.collectives.cuda.messages.message import StartQueue, StartQueues
 from scaffe.collectives.cuda.messages.staging import ForwardedSend, ReceiveBuffer, SendBuffer, StagedReceive, StagedSend
-from scaffe.collectives.cuda.messages.start_queue import StartQueue
 from scaffe.collectives.cuda.messages.transport import StagedTransport
-from scaffe.collectives.cuda.span import Span
-from scaffe.collectives.cuda.streams import Streams
+from scaffe.collectives.cuda.streams import Span, Streams
 from scaffe.collectives.planning import planners
+from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.runtime.executor import RECEIVES_AHEAD, Execution
 from scaffe.collectives.topology import Topology
 from tests import pretend
@@ -128,7 +126,7 @@ def test_what_passes_through_leaves_before_the_device_has_it_and_its_buffer_wait
 def test_a_rank_in_the_middle_passes_on_what_it_only_receives(cp, collective, name, n_passed_on, n_sends):
     call = Call(Topology([0] * 3), 18 * 96, 96, 0)
     transport = StagedTransport(Comm(), Streams(), backs_off=False)
-    plan = planners.plan(collective, parse(name), 1, call)
+    plan = planners.plan(collective, parse_pattern(name), 1, call)
     execution = Execution(plan, cp.zeros(call.n_elems, np.float32), "sum", transport)
     kinds = [type(message) for message, _ in execution._messages]
     assert (kinds.count(ForwardedSend), kinds.count(ForwardedSend) + kinds.count(StagedSend)) == (n_passed_on, n_sends)

@@ -9,7 +9,7 @@ import reference
 from scaffe.collectives import CommError
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.requirements import require
+from scaffe.collectives.planning.planners import require
 
 CHUNK_BYTES = 512
 LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)

@@ -7,8 +7,8 @@ import pytest
 
 from scaffe.collectives.model.rehearsal import Rehearsal, Timing
 from scaffe.collectives.model.simulator import SimulationError
+from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.planning.planners import plans
 from tests.collectives.cases import EVERY_NAME, defined_at_start, expected, rank_counts, topologies, unique_payload
@@ -42,7 +42,7 @@ def rehearse(collective: str, name: str, call: Call, timing: Timing, seed: int) 
                                           f"{collective} by {name}, call {number}, rank {rank}, {timing.name}, {call}")
 
     begin = [lambda rank, number=number: fill(number, rank) for number in range(2)]
-    Rehearsal(plans(collective, parse(name), call), buffers, timing, seed).run(begin, compare)
+    Rehearsal(plans(collective, parse_pattern(name), call), buffers, timing, seed).run(begin, compare)
     assert len(n_ended) == 2 * call.n_ranks
 
 

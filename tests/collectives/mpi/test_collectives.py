@@ -9,7 +9,7 @@ import reference
 from scaffe.collectives import CommError
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.requirements import require
+from scaffe.collectives.planning.planners import require
 
 NAMES = ("auto", "mpi", "M", "MC", "MB", "MR", "SC", "SR", "SCB-2", "B", "C", "R", "H", "D", "P", "CB-2", "CC-2",
          "CCB-2-2", "CB-node")

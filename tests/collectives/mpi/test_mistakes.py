@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError
-from scaffe.collectives.shared import memfd
+from scaffe.collectives.shared import window
 from tests.collectives.everywhere import one_message
 
 
@@ -86,7 +86,7 @@ def refuse_memory(monkeypatch):
     def refuse(n_bytes):
         raise OSError("none")
 
-    monkeypatch.setattr(memfd, "create", refuse)
+    monkeypatch.setattr(window, "create", refuse)
 
 
 def test_alloc_of_different_lengths(communicator, last):

@@ -9,7 +9,7 @@ import pytest
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.workers import puller
+from scaffe.collectives.server.workers import transfer_threads
 
 N_ROWS, ROW_ELEMS, N_CLOCKS = 37, 13, 3
 
@@ -268,7 +268,7 @@ def test_ranks_that_differ_are_told_so(communicator, last):
 @pytest.mark.parametrize(("slack", "order"), [(0, -1), (1, 1), (math.inf, -1)])
 def test_rows_gathered_by_a_thread_are_as_new_as_the_slack_promises(ranks, slack, order, monkeypatch):
     """Each worker adds 1 to every row in every iteration: what is read says how many iterations it holds."""
-    monkeypatch.setattr(puller, "AHEAD_BYTES", 0)
+    monkeypatch.setattr(transfer_threads, "AHEAD_BYTES", 0)
     server = ParameterServer(ranks, slack)
     table = server.table("t", N_ROWS, ROW_ELEMS)
     batch = server.batch(table, range(N_ROWS)[::order])

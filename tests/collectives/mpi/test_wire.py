@@ -8,7 +8,7 @@ import reference
 
 from scaffe.collectives import CommError
 from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.requirements import require
+from scaffe.collectives.planning.planners import require
 from tests.collectives.halves import ROUND
 
 N_ELEMS = 1009

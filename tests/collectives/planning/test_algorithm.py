@@ -3,10 +3,9 @@
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import Algorithm, parse
-from scaffe.collectives.planning.pattern import parse as pattern
-from scaffe.collectives.planning.requirements import require
-from scaffe.collectives.planning.sums import is_divisible
+from scaffe.collectives.planning.algorithm import Algorithm, is_divisible, parse
+from scaffe.collectives.planning.algorithm import parse_pattern as pattern
+from scaffe.collectives.planning.planners import require
 from scaffe.collectives.topology import Topology
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.model.counter import count, measured_cost
-from scaffe.collectives.planning import planners, registry, tree
+from scaffe.collectives.model.cost import count, measured_cost
+from scaffe.collectives.planning import algorithm, planners, trees
+from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
 from tests.collectives.cases import (
     EVERY_NAME,
@@ -26,7 +26,7 @@ from tests.collectives.cases import (
 
 def stated(collective, name, what, default):
     """What the planner's module says of itself."""
-    return getattr(registry.modules()[collective, parse(name).shape], what, default)
+    return getattr(algorithm.modules()[collective, parse_pattern(name).shape], what, default)
 
 
 def sums_that_depend_on_no(*what):
@@ -108,7 +108,7 @@ def test_chain_keeps_the_operands_order():
 def test_tree_sums_children_in_the_trees_order(name):
     """Against a recursion over the tree."""
     topology, payload = topologies(13)[1], float_payload(13, 5)
-    shape = tree.build(parse(name), topology)
+    shape = trees.build(parse_pattern(name), topology)
 
     def total(rank: int) -> np.ndarray:
         value = payload[rank]
@@ -121,27 +121,28 @@ def test_tree_sums_children_in_the_trees_order(name):
 
 @every_name
 def test_messages_are_no_longer_than_a_chunk(collective, name):
-    for plan in planners.plans(collective, parse(name), Call(topologies(7)[1], 100, 8)):
+    for plan in planners.plans(collective, parse_pattern(name), Call(topologies(7)[1], 100, 8)):
         plan.validate()
         assert all(step.stop - step.start <= 8 for step in plan)
 
 
 @every_name
 def test_cost_is_as_stated(collective, name):
-    module = registry.modules()[collective, parse(name).shape]
+    module = algorithm.modules()[collective, parse_pattern(name).shape]
     n_chunks = stated(collective, name, "COST_CHUNKS", 1)
     for n_ranks in range(2, 34):
         topology = Topology.from_ranks_per_node(n_ranks, 3)
-        is_tree = parse(name).shape == "tree"
-        claim = module.cost(tree.build(parse(name), topology)) if is_tree else module.cost(n_ranks)
+        is_tree = parse_pattern(name).shape == "tree"
+        claim = module.cost(trees.build(parse_pattern(name), topology)) if is_tree else module.cost(n_ranks)
         n_elems = 64 * n_ranks
-        counted = measured_cost(planners.plans(collective, parse(name), Call(topology, n_elems, n_elems // n_chunks)))
+        call = Call(topology, n_elems, n_elems // n_chunks)
+        counted = measured_cost(planners.plans(collective, parse_pattern(name), call))
         assert counted.rounds == claim.rounds
         assert (counted.sent, counted.received) == pytest.approx((claim.sent, claim.received))
 
 
 def test_counts_of_one_plan():
-    ring = count(planners.plan("allreduce", parse("R"), 1, Call(Topology.flat(4), 8, 1)))
+    ring = count(planners.plan("allreduce", parse_pattern("R"), 1, Call(Topology.flat(4), 8, 1)))
     assert (ring.messages_sent, ring.messages_received) == (12, 12)
     assert (ring.elems_sent, ring.elems_received, ring.elems_reduced) == (12, 12, 6)
 
@@ -154,7 +155,7 @@ def test_counts_of_one_plan():
 ])
 def test_what_cannot_be_planned_is_said(collective, name, words):
     with pytest.raises(CommError, match=words):
-        planners.plan(collective, parse(name), 0, Call(Topology.flat(2), 4, 4))
+        planners.plan(collective, parse_pattern(name), 0, Call(Topology.flat(2), 4, 4))
 
 
 @pytest.mark.parametrize(("changes", "words"), [

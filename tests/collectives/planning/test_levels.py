@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.collectives.model.counter import measured_cost
-from scaffe.collectives.model.levels import LevelSimulation
-from scaffe.collectives.model.simulator import SimulationError
+from scaffe.collectives.model.cost import measured_cost
+from scaffe.collectives.model.simulator import LevelSimulation, SimulationError
 from scaffe.collectives.planning import planners
-from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.levels import Across, Levels, Within, shares
+from scaffe.collectives.planning.levels import Across, Levels, Within, relocated, shares
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
-from scaffe.collectives.planning.registry import COLLECTIVES
-from scaffe.collectives.planning.relocation import relocated
-from scaffe.collectives.planning.requirements import spans_nodes
+from scaffe.collectives.planning.planners import spans_nodes
 from scaffe.collectives.topology import Topology
 from tests.collectives.cases import (
     N_ELEMS,

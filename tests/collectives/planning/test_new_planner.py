@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from scaffe.collectives.model.counter import measured_cost
-from scaffe.collectives.planning import algorithms, planners, registry
+from scaffe.collectives.model.cost import measured_cost
+from scaffe.collectives.planning import algorithm, algorithms, planners
+from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.candidates import candidates
+from scaffe.collectives.tuning.tune import candidates
 from tests.collectives.cases import check, topologies
 from tests.collectives.test_mpi import job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun
@@ -17,7 +17,7 @@ from tests.collectives.test_mpi import pytestmark as needs_mpirun
 STAR = '''"""Reduce by sending everything straight to the root. Cost: P - 1 messages at the root, one after another."""
 
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.cost import Cost
+from scaffe.collectives.planning.call import Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
 
 NAMES = ("S",)
@@ -43,22 +43,22 @@ def scratch(tmp_path, monkeypatch):
     """A folder whose planners are found too."""
     (tmp_path / "reduce_star.py").write_text(STAR)
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
-    registry.forget()
+    algorithm.forget()
     yield tmp_path
     monkeypatch.undo()
     sys.modules.pop(f"{algorithms.__name__}.reduce_star", None)
-    registry.forget()
+    algorithm.forget()
 
 
 def test_one_file_is_enough_for_the_simulator_and_tune(scratch):
-    assert parse("star") == parse("S")
+    assert parse_pattern("star") == parse_pattern("S")
     assert "S" in planners.short_names("reduce")
     assert "S" in candidates("reduce", Topology.flat(4))
     for n_ranks in (1, 2, 5, 8):
         for root in range(n_ranks):
             check("reduce", "S", Call(topologies(n_ranks)[2], 37, 5, root), seed=root)
-    claim = registry.modules()["reduce", "star"].cost(8)
-    counted = measured_cost(planners.plans("reduce", parse("S"), Call(Topology.flat(8), 64, 64)))
+    claim = algorithm.modules()["reduce", "star"].cost(8)
+    counted = measured_cost(planners.plans("reduce", parse_pattern("S"), Call(Topology.flat(8), 64, 64)))
     assert (counted.sent, counted.received) == (claim.sent, claim.received)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.pattern import BY_NODE, parse
+from scaffe.collectives.planning.algorithm import BY_NODE, parse_pattern
 
 
 @pytest.mark.parametrize(("name", "levels", "group_ranks"), [
@@ -14,9 +14,9 @@ from scaffe.collectives.planning.pattern import BY_NODE, parse
     ("chain", "C", ()), ("Binomial", "B", ()), ("CB-08", "CB", (8,)),
 ])
 def test_trees(name, levels, group_ranks):
-    pattern = parse(name)
+    pattern = parse_pattern(name)
     assert (pattern.shape, pattern.levels, pattern.group_ranks) == ("tree", levels, group_ranks)
-    assert parse(pattern.name) == pattern
+    assert parse_pattern(pattern.name) == pattern
 
 
 @pytest.mark.parametrize(("name", "short", "shape"), [
@@ -24,13 +24,13 @@ def test_trees(name, levels, group_ranks):
     ("D", "D", "doubling"), ("bruck", "D", "doubling"), ("p", "P", "pairwise"), ("TwoTree", "T", "twotree"),
 ])
 def test_others(name, short, shape):
-    assert (parse(name).name, parse(name).shape) == (short, shape)
+    assert (parse_pattern(name).name, parse_pattern(name).shape) == (short, shape)
 
 
 @pytest.mark.parametrize("name", ["X", "", "CB 8", "8-CB", "CR-8", "CB-x", "C--8"])
 def test_unknown_names_list_the_known(name):
     with pytest.raises(CommError, match="known are B .* CB-8.* R .*mpi"):
-        parse(name)
+        parse_pattern(name)
 
 
 @pytest.mark.parametrize(("name", "words"), [
@@ -39,4 +39,4 @@ def test_unknown_names_list_the_known(name):
 ])
 def test_sizes_that_do_not_fit(name, words):
     with pytest.raises(CommError, match=words):
-        parse(name)
+        parse_pattern(name)

@@ -3,10 +3,9 @@
 import pytest
 
 from scaffe.collectives.planning import planners
+from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse
-from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
-from scaffe.collectives.planning.program import Kind, compile_plan
+from scaffe.collectives.planning.plan import Kind, Plan, Recv, RecvReduce, Send, compile_plan
 from scaffe.collectives.topology import Topology
 
 
@@ -49,7 +48,7 @@ def check(plan, ahead):
 
 
 CASES = [(collective, name) for collective in planners.COLLECTIVES
-         for name in ("B", "C", "CB-3", "R", "H", "D", "P") if planners.can(collective, parse(name))]
+         for name in ("B", "C", "CB-3", "R", "H", "D", "P") if planners.can(collective, parse_pattern(name))]
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 8])
@@ -58,7 +57,7 @@ def test_programs_of_all_planners(collective, name, ahead):
     for n_ranks in (1, 2, 3, 5, 8, 13):
         call = Call(Topology.flat(n_ranks), 61, 5, root=n_ranks // 2)
         for rank in range(n_ranks):
-            check(planners.plan(collective, parse(name), rank, call), ahead)
+            check(planners.plan(collective, parse_pattern(name), rank, call), ahead)
 
 
 def plan_of(*steps):

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scaffe import write_back
+from scaffe import mapped_files
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.memory.tier import RESIDENT_BYTES
+from scaffe.collectives.server.memory.common import RESIDENT_BYTES
 
 N_ELEMS = 6 << 20  # 24 MiB of float32
 
@@ -99,7 +99,7 @@ def failing(monkeypatch, after):
         if (error := next(asked, None)) is not None:
             raise error
 
-    monkeypatch.setattr(write_back, "ask", ask)
+    monkeypatch.setattr(mapped_files, "ask", ask)
 
 
 def started(tmp_path):
@@ -132,7 +132,7 @@ def test_a_disk_that_writes_everything_is_asked_and_says_nothing(tmp_path):
 
 def test_where_writing_alone_cannot_be_asked_about_everything_is_written(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(write_back, "_sync_file_range", None)
+    monkeypatch.setattr(mapped_files, "_sync_file_range", None)
     monkeypatch.setattr(os, "fdatasync", written.append)
     server, _ = started(tmp_path)
     server.check_disks()

@@ -3,7 +3,7 @@
 import pytest
 
 from scaffe.collectives import CommError, Communicator
-from scaffe.collectives.transport.available import shortage
+from scaffe.collectives.transport.host_memory import shortage
 
 GIB = 1 << 30
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from scaffe.collectives.transport import polling
+from scaffe.collectives.transport import transport
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(polling.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(transport.time, "perf_counter", lambda: now[0])
     return now
 
 
 def after(clock, seconds, n_done, n_open=1):
     """The interval `seconds` after a collective began of which n_done messages are done."""
-    backoff = polling.PollBackoff()
+    backoff = transport.PollBackoff()
     for _ in range(n_done + n_open):
         backoff.start()
     for _ in range(n_done):
@@ -40,7 +40,7 @@ def test_intervals(clock, seconds, n_done, interval):
 
 
 def test_another_collective_begins_when_all_messages_are_done(clock):
-    backoff = polling.PollBackoff()
+    backoff = transport.PollBackoff()
     for _ in range(50):
         backoff.start(), backoff.done()
     clock[0] += 7.0
@@ -65,8 +65,8 @@ def test_a_message_is_polled_until_it_is_done(monkeypatch):
             pass
 
     slept, request = [], Request()
-    monkeypatch.setattr(polling.time, "sleep", slept.append)
-    message = polling.PolledMessage(request, polling.PollBackoff())
+    monkeypatch.setattr(transport.time, "sleep", slept.append)
+    message = transport.PolledMessage(request, transport.PollBackoff())
     message.Start()
     message.Wait()
     assert (request.n_started, request.n_polls, len(slept)) == (1, 4, 3)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.algorithm import parse, parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import parse as parse_pattern
 from scaffe.collectives.planning.planners import plan
 from scaffe.collectives.runtime.executor import Execution
 from scaffe.collectives.topology import Topology

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.registry import COLLECTIVES
-from scaffe.collectives.planning.requirements import require
+from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
+from scaffe.collectives.planning.planners import require
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.candidates import candidates
+from scaffe.collectives.tuning.tune import candidates
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

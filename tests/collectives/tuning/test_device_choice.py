@@ -3,8 +3,7 @@
 import pytest
 
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.device_choice import choose_on_device
-from scaffe.collectives.tuning.links import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
+from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey, TuningTable
 
 NODE, NODES, FLAT = Topology([0] * 4), Topology.from_ranks_per_node(8, 4), Topology.flat(4)

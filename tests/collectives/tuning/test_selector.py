@@ -2,8 +2,7 @@
 
 import pytest
 
-from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.registry import COLLECTIVES
+from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector
 from scaffe.collectives.tuning.table import DEFAULT_TABLE, Choice, TuningEntry, TuningKey, TuningTable

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.registry import COLLECTIVES
-from scaffe.collectives.planning.requirements import require
+from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
+from scaffe.collectives.planning.planners import require
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import DEFAULT_TABLE, MEMORIES, Choice, TuningEntry, TuningKey, TuningTable
 

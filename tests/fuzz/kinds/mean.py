@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaffe.data.feeds.parameters import read_mean
-from scaffe.files import means
+from scaffe.files import blobs
 from scaffe.proto import caffe_pb2
 from tests.fuzz.children import Files
 from tests.fuzz.kind import Kind, one_file
@@ -23,7 +23,7 @@ def seeds(folder: Path) -> list[Files]:
 def read(folder: Path) -> None:
     """Both readers."""
     read_mean(str(folder / "mean"))
-    means.read_mean(folder / "mean")
+    blobs.read_mean(folder / "mean")
 
 
 KIND = Kind(seeds, read, one_file(protobuf.mutate))

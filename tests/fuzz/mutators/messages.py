@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
-from scaffe.proto.fields import is_repeated
+from scaffe.proto.raw_strings import is_repeated
 from tests.fuzz.mutators.numbers import FLOATS, whole
 
 REALS = {FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE}

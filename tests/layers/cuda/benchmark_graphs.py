@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.nets.architectures import ARCHITECTURES, Architecture, Op
-from scaffe.layers.kernels.cuda.cudnn import conv_graphs as convolutions
-from scaffe.layers.kernels.cuda.cudnn import norm_graphs as norms
+from scaffe.layers.kernels.cuda.cudnn import batch_norm as norms
+from scaffe.layers.kernels.cuda.cudnn import convolution as convolutions
 from scaffe.layers.kernels.specs import ConvSpec
 
 NETS, BATCH = ("caffenet", "googlenet", "resnet50"), 256

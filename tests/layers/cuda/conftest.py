@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
-from scaffe.layers.kernels.cuda.precision import precision
 from tests import pretend
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))

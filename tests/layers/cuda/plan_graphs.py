@@ -21,9 +21,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from scaffe.layers.kernels.cuda.cudnn import conv_graphs as convolutions
+from scaffe.layers.kernels.cuda.cudnn import batch_norm as norms
+from scaffe.layers.kernels.cuda.cudnn import convolution as convolutions
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
-from scaffe.layers.kernels.cuda.cudnn import norm_graphs as norms
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.cuda import benchmark_graphs
 

@@ -13,8 +13,7 @@ import pytest
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import backend, cpu, cuda, plans
 from scaffe.layers.kernels.backend import Backend, DeviceBackend, is_device
-from scaffe.layers.kernels.norms import NormSpec
-from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
+from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, PoolSpec
 
 IMAGES = (2, 4, 6, 6)
 CONVOLUTION = ConvSpec(IMAGES, 3, (3, 3), (1, 1), (1, 1), (1, 1))

@@ -12,7 +12,7 @@ from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda import batch_norm_plan
 from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
-from scaffe.layers.kernels.norms import Fused, FusedDiffs, NormSpec
+from scaffe.layers.kernels.specs import Fused, FusedDiffs, NormSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, EPS, close, double, every_dtype, numbers, shifted, wide
 from tests.reference import batch_norm as reference

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.kernels import cuda, device, rows
+from scaffe.layers.kernels import cuda, device, extents
 from scaffe.layers.kernels.cuda import products
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
 from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
@@ -229,7 +229,7 @@ def test_inner_product(cp: Any, m: int, n: int, k: int, transpose: bool, dtype: 
 def test_gradients_of_long_weights_come_by_rows(cp: Any, n: int, starts: list[int], dtype: np.dtype,
                                                 monkeypatch: Any) -> None:
     real = wide(dtype)
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 16 * 7 * real.itemsize)
+    monkeypatch.setattr(extents, "BLOCK_BYTES", 16 * 7 * real.itemsize)
     plan = cuda.inner_product(3, n, 7, False, dtype)
     x, gy = numbers((3, 7), dtype, 0), numbers((3, n), dtype, 1)
     on_x, on_gy, whole = cp.asarray(x), cp.asarray(gy), cp.empty((n, 7), real)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.kernels.cuda.cudnn.batch_norm import EPS, FORWARD, NormKey
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built
-from scaffe.layers.kernels.cuda.cudnn.norm_graphs import EPS, FORWARD, NormKey
 
 
 class Graph:

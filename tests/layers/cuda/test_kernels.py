@@ -11,7 +11,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
 from scaffe.layers.kernels.cuda.reductions import check_finite, sum_of_squares
-from scaffe.layers.kernels.signs import n_words
+from scaffe.layers.kernels.extents import n_words
 from scaffe.layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, shifted, stored, wide
 from tests.reference import kernels as reference

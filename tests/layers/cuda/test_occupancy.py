@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaffe.collectives.cuda.kernels import (
-    BLOCKS_PER_MULTIPROCESSOR,
-    DEFINITIONS,
-    SOURCE,
-    THREADS_PER_BLOCK,
-)
+from scaffe.collectives.cuda.kernels import BLOCKS_PER_MULTIPROCESSOR, DEFINITIONS, SOURCE, THREADS_PER_BLOCK
 from scaffe.layers.kernels.cuda.launch import SOURCES, THREADS, options, source
 from tests.layers.cuda import nvrtc
 from tests.layers.cuda.test_compile import CUPYS

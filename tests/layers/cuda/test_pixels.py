@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaffe.data.order.draws import Draws
+from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.source import Run
 from scaffe.layers.base.errors import LayerError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.layers.kernels.cuda.cudnn import plan_store
-from scaffe.layers.kernels.cuda.cudnn.plan_store import Choice
+from scaffe.layers.kernels.cuda.cudnn import plans
+from scaffe.layers.kernels.cuda.cudnn.plans import Choice
 
 PROGRAM = """
 import sys
@@ -29,29 +29,29 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_is_found_under_its_name() -> None:
-    assert plan_store.find("a") is None
-    plan_store.keep("a", Choice("eng1", bytes(range(256))))
-    plan_store.keep("b", Choice("eng2"))
-    assert plan_store.find("a") == Choice("eng1", bytes(range(256)))
-    assert plan_store.find("b") == Choice("eng2")
+    assert plans.find("a") is None
+    plans.keep("a", Choice("eng1", bytes(range(256))))
+    plans.keep("b", Choice("eng2"))
+    assert plans.find("a") == Choice("eng1", bytes(range(256)))
+    assert plans.find("b") == Choice("eng2")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"[1]\n", b"\xff\n", b'{"name": "a", "plan": "p", "sha256": ""}\nx'])
 def test_a_damaged_file_is_none(cache: Path, content: bytes) -> None:
-    plan_store.keep("a", Choice("eng1", b"plan"))
-    (path,) = (cache / plan_store.FOLDER).iterdir()
+    plans.keep("a", Choice("eng1", b"plan"))
+    (path,) = (cache / plans.FOLDER).iterdir()
     path.write_bytes(content)
-    assert plan_store.find("a") is None
+    assert plans.find("a") is None
 
 
 def test_processes_choose_one_after_another() -> None:
     running = [subprocess.Popen([sys.executable, "-c", PROGRAM]) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
-    assert plan_store.find("count") == Choice("60", b"x\n" * 19)
+    assert plans.find("count") == Choice("60", b"x\n" * 19)
 
 
 def test_a_process_that_waits_too_long_for_its_turn_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_store, "PATIENCE_SECONDS", 0.05)
-    with plan_store.turn(), plan_store.turn():
-        plan_store.keep("a", Choice("eng1"))
-    assert plan_store.find("a") == Choice("eng1")
+    monkeypatch.setattr(plans, "PATIENCE_SECONDS", 0.05)
+    with plans.turn(), plans.turn():
+        plans.keep("a", Choice("eng1"))
+    assert plans.find("a") == Choice("eng1")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.yolo.overlaps import CIOU, DIOU, GIOU, IOU, similarities, slopes
+from scaffe.layers.yolo.boxes import CIOU, DIOU, GIOU, IOU, similarities, slopes
 from tests.layers.rig import Rig, spread
 from tests.reference import yolo as reference
 

@@ -9,7 +9,7 @@ import pytest
 
 import scaffe as caffe
 from scaffe.cli import main as cli
-from scaffe.pictures.drawing.layout import lay_out
+from scaffe.pictures.layout import lay_out
 from scaffe.proto import caffe_pb2
 from tests.scaffe.pycaffe.pycaffe_nets import SMALL, pixels
 from tests.scaffe.runs import EXAMPLE

@@ -15,7 +15,7 @@ from scaffe.cli.commands.install_tools import MARK
 from scaffe.collectives.errors import CommError
 from scaffe.data.errors import DataError
 from scaffe.data.records.idx import write_idx
-from scaffe.layers.kernels.cuda.cudnn import plan_store
+from scaffe.layers.kernels.cuda.cudnn import plans
 from tests.full_disk import full_disk
 from tests.scaffe.cli.test_every_command import LEARN, NET
 from tests.scaffe.cli.test_scaling import write_log
@@ -275,9 +275,9 @@ def test_an_idx_file_is_whole_or_absent(tmp_path):
 
 def test_choices_that_cannot_be_kept_leave_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv(private_files.VARIABLE, str(tmp_path))
-    plan_store.keep("a", plan_store.Choice("1"))
-    kept = list((tmp_path / plan_store.FOLDER).iterdir())
-    with full_disk(LIMIT), plan_store.turn():
-        plan_store.keep("b", plan_store.Choice("2", b"a plan that is longer than what is left" * 100))
-    assert {path.name for path in (tmp_path / plan_store.FOLDER).iterdir()} == {kept[0].name, "lock"}
-    assert (plan_store.find("a"), plan_store.find("b")) == (plan_store.Choice("1"), None)
+    plans.keep("a", plans.Choice("1"))
+    kept = list((tmp_path / plans.FOLDER).iterdir())
+    with full_disk(LIMIT), plans.turn():
+        plans.keep("b", plans.Choice("2", b"a plan that is longer than what is left" * 100))
+    assert {path.name for path in (tmp_path / plans.FOLDER).iterdir()} == {kept[0].name, "lock"}
+    assert (plans.find("a"), plans.find("b")) == (plans.Choice("1"), None)

@@ -16,9 +16,10 @@ from pathlib import Path
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
-from scaffe.layers.kernels import rows
+from scaffe.layers.kernels import extents
 from scaffe.layers.kernels.cuda import cublas
-from scaffe.nets.memory import parts, pieces, runs
+from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem import chunks as runs
 from tests import pretend
 from tests.scaffe.training import limited_memory_worker as worker
 
@@ -35,7 +36,7 @@ REPLICAS = (({}, BOTH, ""), ({"warm_start": 2}, BOTH, ""), ({"n_fetch": 1, "n_pu
 
 def main() -> None:
     """Train in every way, and write whether the bits are the same."""
-    parts.LEAST_BYTES, runs.LEAST_BYTES, pieces.PIECE_BYTES, rows.BLOCK_BYTES = 1, 5000, 60_000, 60_000
+    tensors.LEAST_BYTES, runs.LEAST_BYTES, chunks.PIECE_BYTES, extents.BLOCK_BYTES = 1, 5000, 60_000, 60_000
     if not REAL:
         cublas.WORKSPACE_BYTES = 1 << 16  # of the other arrays' order
     worker.DEVICE["gpu"] = "all"

@@ -69,18 +69,18 @@ def collectives(kind: str) -> None:
 
 def let_ipc_be_proved() -> None:
     """Write the sums that IPC's proof wants its kernels to have written."""
-    from scaffe.collectives.cuda.ipc import proof
+    from scaffe.collectives.cuda.ipc import windows
 
-    launch = proof._sum_part
+    launch = windows._sum_part
 
     def sum_part(bases: Any, rank: int) -> bool:
         launch(bases, rank)
-        total = np.full(proof.PART_ELEMS, len(bases) * (len(bases) + 1) // 2, proof.DTYPE)
+        total = np.full(windows.PART_ELEMS, len(bases) * (len(bases) + 1) // 2, windows.DTYPE)
         for base in bases:
-            proof._copy(base + rank * total.nbytes, total, proof.HOST_TO_DEVICE)
+            windows._copy(base + rank * total.nbytes, total, windows.HOST_TO_DEVICE)
         return True
 
-    proof._sum_part = sum_part
+    windows._sum_part = sum_part
 
 
 def write(record: Any, results: Path) -> None:

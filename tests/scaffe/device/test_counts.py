@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scaffe.layers.base.layer import TRAIN, Context, Layer
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TRAIN, Layer
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
-from scaffe.layers.kernels.cuda.precision import precision
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import reuse_activations
 from scaffe.nets.build import build_net

@@ -19,30 +19,29 @@ from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import cpu, cuda, device, rows
+from scaffe.layers.kernels import cpu, cuda, device, extents
 from scaffe.layers.kernels.cuda import cublas as cublas_module
 from scaffe.layers.kernels.cuda import recording, to_host
 from scaffe.layers.kernels.cuda.arena import arena as scratch
-from scaffe.layers.kernels.cuda.cublas import cublas
-from scaffe.layers.kernels.cuda.precision import precision
+from scaffe.layers.kernels.cuda.cublas import cublas, precision
+from scaffe.memory.backing import speeds as link_speed
+from scaffe.memory.backing.store import BACK, OUT, WAITS
+from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.plan.plan import Choice, Do
+from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem.tensors import planned_arrays
+from scaffe.memory.run import tested_nets as tested_module
+from scaffe.memory.run.forecast import predicted_on_gpu
+from scaffe.memory.run.limited_passes import limit_forward
 from scaffe.nets import activation_memory, graph
 from scaffe.nets.arena import aligned
 from scaffe.nets.build import build_net
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.layer_memory import made_in_passes
-from scaffe.nets.memory import parts, pieces, runs
-from scaffe.nets.memory import tested as tested_module
-from scaffe.nets.memory.forecast import predicted_on_gpu
-from scaffe.nets.memory.limited_passes import limit_forward
-from scaffe.nets.memory.parts import planned_arrays
-from scaffe.nets.memory.plans.placements import PLACEMENTS
-from scaffe.nets.memory.plans.plan import Choice, Do
-from scaffe.nets.memory.plans.schedule import schedule
-from scaffe.nets.memory.tier import link_speed
-from scaffe.nets.memory.tier.below import BACK, OUT, WAITS
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training import device_memory
@@ -65,11 +64,11 @@ late = contextlib.nullcontext if REAL else pretend.deferring
 @pytest.fixture(autouse=True)
 def on_device(monkeypatch, tmp_path):
     """The pretend CuPy is there, or the real one; every array counts."""
-    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
-    monkeypatch.setattr(parts, "rounded", aligned)
-    monkeypatch.setattr(runs, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 60_000)
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
+    monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
+    monkeypatch.setattr(tensors, "rounded", aligned)
+    monkeypatch.setattr(chunks, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(chunks, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(extents, "BLOCK_BYTES", 60_000)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(precision, "tf32", precision.tf32)  # which commands set
     if not REAL:
@@ -199,7 +198,7 @@ def moved(solver):
 
 def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatch):
     expected = trained(solver_of(tmp_path))
-    monkeypatch.setattr(runs, "LEAST_BYTES", 2000)
+    monkeypatch.setattr(chunks, "LEAST_BYTES", 2000)
     monkeypatch.setitem(PLACEMENTS, "move", everything_moves)  # else such short ones may stay
     solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
     left = moved(solver)
@@ -266,7 +265,7 @@ def replicated(solver):
 def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide, monkeypatch):
     """What is fetched is taken over once its layer's parameters have come, which are copied out behind forward, too.
     Where gradients are clipped together, what accrues alone."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1 << 25)  # so that all of them leave
+    monkeypatch.setattr(chunks, "PIECE_BYTES", 1 << 25)  # so that all of them leave
     options = {**DOWNPOUR, **given, "net": wide().replace('"constant" value: 0.01', '"xavier"') if is_wide else NET}
     text += " max_iter: 6"
     expected, left = replicated(solver_of(tmp_path, text, **options)), set()

@@ -72,7 +72,7 @@ def test_each_rank_stays_on_its_own_device(tmp_path, kind, what):
         assert ("cudaIpcOpenMemHandle" in found["calls"]) == (kind == "ipc")
 
 
-POOLING = "layers/kernels/cuda/pooling_plan.py", "self._check(x, y, mask)"
+POOLING = "layers/kernels/cuda/pooling_lrn.py", "self._check(x, y, mask)"
 MUTANTS = {
     "a copy in a recording": (COPIES, *POOLING,
                               "device.load().cuda.runtime.memcpyAsync(y.data.ptr, np.zeros(9).ctypes.data, 4, 1, "

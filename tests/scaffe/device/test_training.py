@@ -12,7 +12,7 @@ from scaffe.cli import main as cli
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.layers.kernels import device
-from scaffe.nets import graph, speed
+from scaffe.nets import graph, summary
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.strategies.bucketed import Pending
@@ -142,7 +142,7 @@ def test_nothing_in_an_iteration_makes_the_host_wait(tmp_path, lenet, on_device)
 
 @needs_device
 def test_the_commands_on_a_device(tmp_path, lenet, on_device, capfd, monkeypatch):
-    monkeypatch.setitem(speed.N_IMAGES, "device", 1)
+    monkeypatch.setitem(summary.N_IMAGES, "device", 1)
     net = lenet.replace("batch_size: 64", BATCH).replace("batch_size: 100", BATCH)
     write_solver(tmp_path, net, max_iter=4, test_iter=2, test_interval=2, display=1, snapshot=2)
     assert cli.main(["train", "-solver", "solver.prototxt", "-gpu", "0", "-threads", "1"]) == 0

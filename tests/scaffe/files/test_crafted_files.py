@@ -9,11 +9,10 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.tuning.table import TuningTable
 from scaffe.errors import ExpectedError, UserError
 from scaffe.files import hdf5
-from scaffe.files.blobs import blob_array
-from scaffe.files.checksum import checksum
-from scaffe.files.means import read_mean
+from scaffe.files.blobs import blob_array, read_mean
 from scaffe.files.solverstate import read_state
 from scaffe.files.weights import read_model
+from scaffe.input_files import checksum
 from scaffe.pictures.scaling import read_run
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import ProtoError, read_message

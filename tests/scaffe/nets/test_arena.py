@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph

@@ -5,7 +5,8 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import TRAIN, Context
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net

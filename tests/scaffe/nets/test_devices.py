@@ -48,7 +48,7 @@ def test_fp16_needs_a_gpu():
 def test_bf16_says_what_it_costs_where_the_processor_lacks_it(monkeypatch, has_instructions, n_lines):
     said = []
     monkeypatch.setattr(devices, "warning", said.append)
-    monkeypatch.setattr("scaffe.layers.kernels.cpu.half_speed.has_instructions", lambda: has_instructions)
+    monkeypatch.setattr("scaffe.layers.kernels.cpu.bfloat16_cost.has_instructions", lambda: has_instructions)
     assert load_kernels(1, Compute(precision="bf16")) is cpu
     assert len(said) == n_lines
     assert all(re.fullmatch(r"-precision bf16: this processor has no instructions for it; a convolution takes "

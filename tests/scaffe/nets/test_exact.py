@@ -5,7 +5,7 @@ import pytest
 from google.protobuf import text_format
 
 import scaffe as caffe
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net

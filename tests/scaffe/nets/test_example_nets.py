@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
-from scaffe.training.lr_policies import learning_rate
+from scaffe.training.learning_rate import learning_rate
 from scaffe.training.update_rules import update_rules
 from tests.scaffe.bvlc import prepared_nets, solver_nets
 

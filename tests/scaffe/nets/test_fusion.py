@@ -8,7 +8,8 @@ import itertools
 import numpy as np
 import pytest
 
-from scaffe.layers.base.layer import TEST, TRAIN, Context
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph

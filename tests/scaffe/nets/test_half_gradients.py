@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.base.layer import TRAIN, Context
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph

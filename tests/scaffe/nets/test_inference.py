@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
-from scaffe.layers.base.layer import TEST, Context
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import TEST
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph

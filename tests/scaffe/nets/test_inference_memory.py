@@ -7,7 +7,7 @@ import pytest
 
 import scaffe as caffe
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.memory import LINE, zeros
+from scaffe.layers.kernels.cpu.arrays import LINE, zeros
 from scaffe.layers.kernels.specs import ConvSpec
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.passes import Inference

@@ -5,8 +5,8 @@ import inspect
 import pytest
 from google.protobuf import text_format
 
+from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.layer import TRAIN, layer_types
-from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets.loss_shares import lengths_of, share_losses

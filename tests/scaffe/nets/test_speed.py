@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scaffe.layers.kernels import cpu
-from scaffe.nets import speed
-from scaffe.nets.speed import measured_peak, speed_lines
+from scaffe.nets import summary
+from scaffe.nets.summary import measured_peak, speed_lines
 from tests.scaffe.nets.test_inference import INPUT, build, conv, relu
 
 
@@ -24,7 +24,7 @@ def test_lines_count_two_operations_a_multiply_add() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_peak_is_of_the_fastest_try(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0, 3, 10, 11, 20, 22, 30, 34, 40, 45])
-    monkeypatch.setitem(speed.N_IMAGES, "host", 1)
-    monkeypatch.setattr(speed, "WIDTH", 10)
-    monkeypatch.setattr(speed.time, "perf_counter", lambda: next(times))
+    monkeypatch.setitem(summary.N_IMAGES, "host", 1)
+    monkeypatch.setattr(summary, "WIDTH", 10)
+    monkeypatch.setattr(summary.time, "perf_counter", lambda: next(times))
     assert measured_peak(cpu, np.dtype(dtype)) == pytest.approx(2 * 10 * 10 * 9 * 28 * 28 / 1e9)

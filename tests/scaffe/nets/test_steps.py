@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import cpu, rows
+from scaffe.layers.kernels import cpu, extents
+from scaffe.memory.problem import saved_activations, tensors
+from scaffe.memory.problem.chunks import come_by_rows, layers_alone, spread
+from scaffe.memory.problem.saved_activations import divide_backward, keep_little
+from scaffe.memory.problem.tensors import planned_arrays
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
-from scaffe.nets.memory import parts, signs
-from scaffe.nets.memory.lean import divide_backward, keep_little
-from scaffe.nets.memory.parts import planned_arrays
-from scaffe.nets.memory.pieces import come_by_rows, spread
-from scaffe.nets.memory.runs import layers_alone
 from scaffe.nets.steps import Steps
 from scaffe.proto import caffe_pb2
 
@@ -114,11 +113,11 @@ def gradients(net):
 
 
 def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step(monkeypatch):
-    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     whole, net = built(), built()
     expected = gradients(whole)
     divide_backward(net)
-    signs.keep_signs(net)
+    saved_activations.keep_signs(net)
     assert {net.nodes[i].name for i in net.steps.divided} == {"b", "up"}  # "a" passes nothing on, "still" is fixed
     net.tiers.append(seen := Seen())
     np.testing.assert_array_equal(gradients(net), expected)
@@ -129,10 +128,10 @@ def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step
 
 
 def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeypatch):
-    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     net = built()
     divide_backward(net)
-    signs.keep_signs(net)
+    saved_activations.keep_signs(net)
     found = {(each.part.name, each.is_diff): each.part for each in planned_arrays(net)}
     layer = {node.name: i for i, node in enumerate(net.nodes)}
     read, written = net.steps.backward(layer["b"])
@@ -151,8 +150,8 @@ def test_backward_is_divided_where_the_limit_is_near(least, limit, is_divided):
 
 def test_what_layers_with_blocks_of_rows_read_is_not_computed_again(monkeypatch):
     """Layers before them may have been updated by then."""
-    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
+    monkeypatch.setattr(extents, "BLOCK_BYTES", 1)
     text = NET + """
       layer { name: "ip" type: "InnerProduct" bottom: "b" top: "ip" inner_product_param { num_output: 33 } }
       layer { name: "l2" type: "Reduction" bottom: "ip" top: "l2" loss_weight: 1 }"""

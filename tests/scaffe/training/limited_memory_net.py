@@ -1,7 +1,7 @@
 """A net with what makes limited memory hard: layers in place, random masks, batch statistics, a skip, a concat, large
 parameters."""
 
-from scaffe.nets.memory.plans.plan import Choice
+from scaffe.memory.plan.plan import Choice
 from tests.data.databases import datum, unlike_images, write
 
 CONV = 'convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'

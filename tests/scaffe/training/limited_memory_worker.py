@@ -15,10 +15,10 @@ from google.protobuf import text_format
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
-from scaffe.collectives.server.workers.puller import Puller
-from scaffe.layers.kernels import rows
-from scaffe.nets.memory import parts, pieces, runs
-from scaffe.nets.memory.plans.plan import Choice
+from scaffe.collectives.server.workers.transfer_threads import Puller
+from scaffe.layers.kernels import extents
+from scaffe.memory.plan.plan import Choice
+from scaffe.memory.problem import chunks, tensors
 from scaffe.proto import caffe_pb2
 from scaffe.training import histories
 from scaffe.training.assembly import build_solver
@@ -193,7 +193,7 @@ def compared(communicator, folder, run, text, kinds, **options):
 
 
 def main():
-    parts.LEAST_BYTES, runs.LEAST_BYTES, pieces.PIECE_BYTES, rows.BLOCK_BYTES = 1, 5000, 60_000, 60_000
+    tensors.LEAST_BYTES, chunks.LEAST_BYTES, chunks.PIECE_BYTES, extents.BLOCK_BYTES = 1, 5000, 60_000, 60_000
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from scaffe.cli.commands import train
-from scaffe.collectives.shared import memfd
+from scaffe.collectives.shared import window
 
 
 def limit_own(n_bytes):
@@ -23,14 +23,14 @@ def limit_own(n_bytes):
 
 def limit_shared(n_bytes):
     """Let this process share no piece of more bytes, as where the system has no room for one."""
-    create = memfd.create
+    create = window.create
 
     def created(n_wanted):
         if n_wanted > n_bytes:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         return create(n_wanted)
 
-    memfd.create = created
+    window.create = created
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 import scaffe as caffe
 from scaffe.cli import main as cli
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.links import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
+from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey
 from scaffe.training.strategies import Strategy, choose_strategy, strategies
 from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, trainable_intervals

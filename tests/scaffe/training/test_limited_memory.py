@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe import write_back
+from scaffe import mapped_files
 from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
@@ -22,27 +22,28 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import cpu, rows
-from scaffe.nets.memory import in_turn, parts, pieces, runs
-from scaffe.nets.memory.fixed import kept_by_layers
-from scaffe.nets.memory.limited_passes import limit_forward, limit_passes
-from scaffe.nets.memory.plans import fitting
-from scaffe.nets.memory.plans.check import resident_bytes
-from scaffe.nets.memory.plans.needs import least_bytes
-from scaffe.nets.memory.plans.plan import Choice, Do
-from scaffe.nets.memory.tier import pages, windows
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.below import BACK, OUT
-from scaffe.nets.memory.tier.mapping import PAGE_BYTES, inner
-from scaffe.nets.memory.tier.pages import Pages
-from scaffe.nets.memory.tier.spill_file import SpillFile
+from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels import extents as rows
+from scaffe.mapped_memory import PAGE_BYTES, inner
+from scaffe.memory.backing import file_backed, pages
+from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.pages import Pages
+from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.backing.store import BACK, OUT
+from scaffe.memory.plan import fitting
+from scaffe.memory.plan.greedy import least_bytes
+from scaffe.memory.plan.plan import Choice, Do, resident_bytes
+from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem.unmovable import kept_by_layers
+from scaffe.memory.run import tested_nets
+from scaffe.memory.run.limited_passes import limit_forward, limit_passes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as tests_observer
-from scaffe.training.served.resident import Resident
+from scaffe.training.parameter_server.memory import Resident
 from scaffe.training.solver import Observer
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
@@ -78,10 +79,10 @@ def trained(solver):
 
 @pytest.fixture(autouse=True)
 def every_array_counts(monkeypatch):
-    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     monkeypatch.setattr(pages, "WORTH_BYTES", 1)
-    monkeypatch.setattr(runs, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(chunks, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(chunks, "PIECE_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
 
 
@@ -337,7 +338,7 @@ def test_test_nets_read_what_has_left_whoever_runs_them(tmp_path, garbage):
 def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
     text = "test_iter: 2 test_interval: 2 "
     least = limits(tmp_path, text, net=uneven())[0]
-    monkeypatch.setattr(in_turn, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
+    monkeypatch.setattr(tested_nets, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
     with pytest.raises(UserError, match=f"-memory {least}: .* are too few for the solver's test net '': the param"):
         solver_of(tmp_path, text, net=uneven(), memory=least)
 
@@ -492,7 +493,7 @@ def test_a_spill_folder_may_be_larger_than_what_a_process_can_address(tmp_path, 
     """Ninety terabytes free; and windows on the file that have room for a few parameters each."""
     expected, limit = served(solver_of(tmp_path, **options)), limits(tmp_path, **options)[0]
     monkeypatch.setattr(os, "fstatvfs", lambda _: Namespace(f_bavail=90 << 30, f_frsize=1 << 10))
-    monkeypatch.setattr(windows, "LEAST_BYTES", 1)
+    monkeypatch.setattr(file_backed, "LEAST_BYTES", 1)
     for memory in (limit, "100%"):
         assert served(solver_of(tmp_path, memory=memory, **options)) == expected
 
@@ -637,7 +638,7 @@ def test_what_a_disk_has_not_written_ends_training_with_a_line(tmp_path, monkeyp
     solver = solver_of(tmp_path, f'snapshot_prefix: "{tmp_path}/x"', memory=limits(tmp_path)[0], placement="move")
     if when == "snapshot":
         solver.step(2)
-    monkeypatch.setattr(write_back, "ask", ask)
+    monkeypatch.setattr(mapped_files, "ask", ask)
     with pytest.raises(UserError, match=f"^-spill: folder {tmp_path}: parameters or histories were not written: Input"):
         solver.step(1) if when == "building" else save_checkpoint(solver)
     solver.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scaffe.cli.main import main
-from scaffe.training.thread_count import N_PASSES, candidates, choose, fastest
+from scaffe.training.ranks import N_PASSES, candidates, choose, fastest
 from tests.scaffe.runs import losses, write_solver
 from tests.scaffe.training.test_dividing import NET
 
@@ -93,7 +93,7 @@ def test_a_run_goes_as_with_that_number(tmp_path: Any, monkeypatch: pytest.Monke
     write_solver(tmp_path, net, test_iter=None, test_interval=None, max_iter=3)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr("scaffe.training.thread_count.fastest", lambda seconds: min(seconds[0]))
+    monkeypatch.setattr("scaffe.training.ranks.fastest", lambda seconds: min(seconds[0]))
     found = []
     for threads in ("1", "auto"):
         assert main(["train", "-solver", "solver.prototxt", "-threads", threads]) == 0

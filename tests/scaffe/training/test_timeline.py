@@ -9,9 +9,7 @@ import pytest
 
 from scaffe.cli.commands import plot
 from scaffe.errors import UserError
-from scaffe.pictures.timeline_picture import COLOURS, LEFT, lay_out
-from scaffe.pictures.timeline_png import to_png
-from scaffe.pictures.timeline_svg import to_svg
+from scaffe.pictures.timeline import COLOURS, LEFT, lay_out, to_png, to_svg
 from scaffe.training.timers import Timers
 from tests.scaffe.runs import run, write_solver
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import pytest
 
-from scaffe.jit import clock
+from scaffe.jit import cache
 from scaffe.training import timers
 from scaffe.training.timers import Timers
 
@@ -25,8 +25,8 @@ def at(monkeypatch):
 @pytest.fixture
 def compiles(monkeypatch):
     """Lets the process have compiled between two times."""
-    monkeypatch.setattr(clock._clock, "spans", [])
-    return lambda *span: clock._clock.spans.append(span)
+    monkeypatch.setattr(cache._clock, "spans", [])
+    return lambda *span: cache._clock.spans.append(span)
 
 
 def test_inner_activities_and_compiling_are_taken_off_the_outer_ones(at, compiles):
@@ -76,7 +76,7 @@ def test_numba_tells_when_it_compiles_and_not_what_is_compiled_already(compiles)
 
     for n_spans, call in ((1, lambda: outer(1)), (1, lambda: outer(2)), (2, lambda: outer(1.5))):
         call()
-        assert len(clock._clock.spans) == n_spans  # inner's is within outer's
-    assert all(started < ended for started, ended in clock._clock.spans)
-    assert clock.compiling_seconds(float("-inf"), float("inf")) == pytest.approx(
-        sum(ended - started for started, ended in clock._clock.spans))
+        assert len(cache._clock.spans) == n_spans  # inner's is within outer's
+    assert all(started < ended for started, ended in cache._clock.spans)
+    assert cache.compiling_seconds(float("-inf"), float("inf")) == pytest.approx(
+        sum(ended - started for started, ended in cache._clock.spans))

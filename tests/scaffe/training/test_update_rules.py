@@ -8,10 +8,10 @@ from google.protobuf import text_format
 
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.kernels.cpu import parallel, parts
+from scaffe.layers.kernels.cpu.threads import parallel, parts
 from scaffe.nets.flat_params import FlatParams, Param, offsets
 from scaffe.proto import caffe_pb2
-from scaffe.training.lr_policies import current_step, learning_rate
+from scaffe.training.learning_rate import current_step, learning_rate
 from scaffe.training.update_rules import update_rules
 from scaffe.training.updater import Updater
 from tests.reference.update_rules import decayed, rule_step

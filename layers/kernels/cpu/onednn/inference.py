@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.onednn.library import Library, dims
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     BIAS,
@@ -23,6 +22,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     scratch,
     strided,
 )
+from scaffe.layers.kernels.cpu.threads.calls import Calls
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides, strides_within
 
 INFERENCE, DIRECT = 96, 1

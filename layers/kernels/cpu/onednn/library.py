@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_void_p
 from ctypes.util import find_library
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from scaffe import forking
 from scaffe.environment import ONEDNN
+from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 from scaffe.log import warning
 
 NAME = "libdnnl.so.3"
@@ -205,3 +208,33 @@ def _candidates() -> Iterator[str]:
     system = find_library("dnnl")
     if system:
         yield system
+
+
+Plan = TypeVar("Plan")
+
+
+def suits(spec: ConvSpec | PoolSpec) -> bool:
+    """Whether elements are of a type that oneDNN computes with, and there are some."""
+    return (spec.dtype == np.float32 or spec.dtype.kind == "V") and 0 not in spec.in_shape
+
+
+def can(build: Callable[[], None]) -> bool:
+    """Whether oneDNN has the kernels that ``build`` builds."""
+    try:
+        build()
+    except OnednnError as error:
+        if error.unimplemented:
+            return False
+        raise
+    return True
+
+
+def attempt(plan: Callable[..., Plan], *arguments: Any) -> Plan | None:
+    """That plan on oneDNN; None where oneDNN is missing or has no kernel for it."""
+    lib = library()
+    try:
+        return None if lib is None else plan(lib, *arguments)
+    except OnednnError as error:
+        if error.unimplemented:
+            return None
+        raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.onednn.library import Library, dims
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     DIFF_DST,
@@ -17,6 +16,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     scratch,
     strided,
 )
+from scaffe.layers.kernels.cpu.threads.calls import Calls
 from scaffe.layers.kernels.specs import PoolSpec, storage_strides, strides_within
 
 TRAINING = 64

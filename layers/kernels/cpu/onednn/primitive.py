@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.kernels.cpu.calls import Calls
-from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.arrays import workspace, zeros
 from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, dims, refusal
-from scaffe.layers.kernels.cpu.onednn.workspace import workspace
+from scaffe.layers.kernels.cpu.threads.calls import Calls
 from scaffe.layers.kernels.extents import mismatch
 
 SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64

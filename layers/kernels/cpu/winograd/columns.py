@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.lanes import in_lanes
-from scaffe.jit.registers import LANES
+from scaffe.jit.simd import LANES, in_lanes
 from scaffe.layers.kernels.cpu.winograd import formulas as three
 from scaffe.layers.kernels.cpu.winograd import formulas_of_five as five
 from scaffe.layers.kernels.cpu.winograd.formulas import TAPS

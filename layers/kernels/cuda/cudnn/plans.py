@@ -1,15 +1,25 @@
-"""The fastest of cuDNN's plans for a graph: built and timed once on each machine, then read from disk."""
+"""Which of cuDNN's plans was fastest, and the plan itself, on disk: later runs start at once and give the same bits.
+
+A file holds one choice, so that processes never write over one another's. Processes that share the folder choose one
+after another: the first of a node's ranks times, the others find what it chose.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scaffe import private_files
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.cudnn import plan_store
 from scaffe.layers.kernels.cuda.cudnn.graphs import (
     Built,
     Key,
@@ -19,6 +29,81 @@ from scaffe.layers.kernels.cuda.cudnn.graphs import (
     on_current_stream,
     plan_graph,
 )
+
+FOLDER = "cudnn_plans"
+PATIENCE_SECONDS, NAP_SECONDS = 180.0, 0.01
+"""How long a process waits for its turn, and between two looks; then it chooses by itself."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        plan: its name.
+        content: the plan as cuDNN writes it, with the kernels that it compiled; empty where it cannot be written.
+    """
+
+    plan: str
+    content: bytes = b""
+
+
+def find(name: str) -> Choice | None:
+    """The choice kept under a name; None if there is none, or the file is damaged."""
+    path = _file(name)
+    found = private_files.read(path) if path else None
+    if found is None:
+        return None
+    head, _, content = found.partition(b"\n")
+    with suppress(ValueError):
+        said: Any = json.loads(head)
+        if isinstance(said, dict) and (said.get("name"), said.get("sha256")) == (name, _hash(content)):
+            return Choice(str(said.get("plan")), content)
+    return None
+
+
+def keep(name: str, choice: Choice) -> None:
+    """Save a choice. Does nothing if no folder can be written."""
+    path = _file(name)
+    if path is not None:
+        head = {"name": name, "plan": choice.plan, "sha256": _hash(choice.content)}
+        with suppress(OSError):
+            private_files.write(path, json.dumps(head).encode() + b"\n" + choice.content)
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Within it no other process chooses, unless it has waited too long or the file system has no locks."""
+    folder, file = private_files.kept_folder(FOLDER), None
+    with ExitStack() as stack:
+        with suppress(OSError):
+            file = stack.enter_context((folder / "lock").open("a")) if folder else None
+        if file is not None:
+            _wait_for(file)
+        yield
+
+
+def _wait_for(file: Any) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(NAP_SECONDS)
+        except OSError:  # no locks here
+            return
+        else:
+            return
+
+
+def _file(name: str) -> Path | None:
+    folder = private_files.kept_folder(FOLDER)
+    return folder / _hash(name.encode())[:32] if folder else None
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
 
 MOST_TRIED = 6  # plans that are timed
 MOST_SECONDS = 1.0  # of building plans for one graph, once there is one: one compiled on the spot takes 0.3 to 2.7
@@ -58,8 +143,8 @@ def _written(graph: Any) -> bytes:
 def build(key: Key) -> Built | None:
     """The graph of a key with its fastest plan, timed once on each machine; None if cuDNN has no plan."""
     name = _name(key)
-    with plan_store.turn():
-        known = plan_store.find(name)
+    with turn():
+        known = find(name)
         return (known and known.content and _restored(key, known.content)) or _built(key, name, known)
 
 
@@ -73,7 +158,7 @@ def _restored(key: Key, content: bytes) -> Built | None:
         return None
 
 
-def _built(key: Key, name: str, known: plan_store.Choice | None) -> Built | None:
+def _built(key: Key, name: str, known: Choice | None) -> Built | None:
     try:
         graph = make_graph(key, handle=on_current_stream())
         plan_graph(graph, key)
@@ -85,7 +170,7 @@ def _built(key: Key, name: str, known: plan_store.Choice | None) -> Built | None
     if not candidates:
         return None
     best = next(iter(candidates)) if len(candidates) == 1 else _fastest(key, graph, list(candidates))
-    plan_store.keep(name, plan_store.Choice(graph.get_plan_name_at_index(best), candidates[best]))
+    keep(name, Choice(graph.get_plan_name_at_index(best), candidates[best]))
     return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key)
 
 
@@ -97,11 +182,11 @@ def fastest_way(key: Key, ways: Mapping[str, Callable[[], Any]]) -> str:
         ways: by name; each queues its work.
     """
     name = f"{_name(key)}: {' or '.join(ways)}"
-    with plan_store.turn():
-        known = plan_store.find(name)
+    with turn():
+        known = find(name)
         if known is None or known.plan not in ways:
-            known = plan_store.Choice(min(ways, key=lambda way: _seconds(ways[way])))
-            plan_store.keep(name, known)
+            known = Choice(min(ways, key=lambda way: _seconds(ways[way])))
+            keep(name, known)
     return known.plan
 
 

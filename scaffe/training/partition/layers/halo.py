@@ -9,9 +9,9 @@ import numpy as np
 
 from scaffe.collectives.request import Request
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layer import Context
+from scaffe.layers.base.context import Context
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.layers.moves import Move
+from scaffe.training.partition.layers.redistribution import Move
 from scaffe.training.partition.planner.windows import Windows
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layer import Context, Layer
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.random import Stream
 from scaffe.training.partition.layers.halo import Halo, moved
 from scaffe.training.partition.planner.windows import WINDOWED, filter_options

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scaffe.training.partition.kinds import ONE, ONE_RANK, REPLICATED, ROWS, way_of
-from scaffe.training.partition.planner.prices import Price, Ranks, price_of_layer, price_of_move
+from scaffe.training.partition.planner.cost_model import Price, Ranks, price_of_layer, price_of_move
 from scaffe.training.partition.planner.shapes import LayerShape
+from scaffe.training.partition.sharding import ONE, ONE_RANK, REPLICATED, ROWS, way_of
 
 Open = tuple[tuple[str, str], ...]
 """The blobs that are still to be read, sorted, each with how it lies."""

@@ -11,9 +11,8 @@ from scaffe.errors import UserError
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.summary import MULTIPLY_ADDS
-from scaffe.training.partition.kinds import BY_BANDS, BY_COLUMNS, CLASSES, INPUTS, ONE_RANK, OUTPUTS, REPLICATED
-from scaffe.training.partition.planner.image_shares import ELEMENTWISE, Share, image_shares, joint_share
-from scaffe.training.partition.planner.joints import joined_axis
+from scaffe.training.partition.planner.image_shares import ELEMENTWISE, Share, image_shares, joined_axis, joint_share
+from scaffe.training.partition.sharding import BY_BANDS, BY_COLUMNS, CLASSES, INPUTS, ONE_RANK, OUTPUTS, REPLICATED
 
 AUTO = "AUTO"
 PLACEABLE = ("InnerProduct", "Convolution", "Deconvolution", "LocalConvolution", "Embed", "Softmax", "Split", "LCN",

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from scaffe.training.partition.kinds import BY_BANDS, BY_CHANNELS, INPUTS, OUTPUTS, ROWS, way_of
-from scaffe.training.partition.planner.prices import (
+from scaffe.training.partition.planner.cost_model import (
     Ranks,
     compute_seconds,
     price_inside,
@@ -22,6 +21,7 @@ from scaffe.training.partition.planner.prices import (
 )
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.planner.shapes import LayerShape
+from scaffe.training.partition.sharding import BY_BANDS, BY_CHANNELS, INPUTS, OUTPUTS, ROWS, way_of
 
 MOST_CHUNKS = 4
 """In which the outputs of an InnerProduct split by inputs are computed, each exchanged by itself."""

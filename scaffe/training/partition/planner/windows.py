@@ -12,7 +12,7 @@ from scaffe.layers.base.windows import conv_window
 from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 from scaffe.layers.normalization.lrn import WITHIN_CHANNEL
 from scaffe.layers.vision.pooling import METHODS, window_pair
-from scaffe.training.partition.kinds import BANDS, BY_BANDS, BY_CHANNELS, CHANNELS
+from scaffe.training.partition.sharding import BANDS, BY_BANDS, BY_CHANNELS, CHANNELS
 
 WINDOWED = ("Convolution", "LocalConvolution")
 FILTERS = (*WINDOWED, "Deconvolution")

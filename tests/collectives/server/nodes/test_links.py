@@ -5,8 +5,8 @@ import random
 import pytest
 
 from scaffe.collectives.runtime.pending_message import Envelope
-from scaffe.collectives.server.mail.codec import N_NUMBERS
 from scaffe.collectives.server.nodes.links import Links
+from scaffe.collectives.server.protocol.messages import N_NUMBERS
 
 
 class Receive:

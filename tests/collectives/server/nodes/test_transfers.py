@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.server.nodes.links import _Lane
-from scaffe.collectives.server.nodes.strip import Strip
-from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing, Staging
+from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing, Staging, Strip
 
 CHUNK = CHUNK_BYTES // 8
 

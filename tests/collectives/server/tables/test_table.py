@@ -7,10 +7,9 @@ import pytest
 
 from scaffe.collectives import CommError
 from scaffe.collectives.server.memory.layout import contents, joint_batches, lay_out, mail_slots
-from scaffe.collectives.server.rows.runs import gather_runs
-from scaffe.collectives.server.tables.declared import check_same, declared
-from scaffe.collectives.server.tables.roles import Roles
+from scaffe.collectives.server.tables.roles import Roles, check_same, declared
 from scaffe.collectives.server.tables.table import Index, Table
+from scaffe.collectives.shared.kernels import gather_runs
 from scaffe.collectives.topology import Topology
 
 

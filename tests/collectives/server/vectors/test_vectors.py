@@ -5,8 +5,7 @@ import pytest
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.collectives.server.vectors.layout import STEADY_BLOCKS, Blocks
-from scaffe.collectives.server.vectors.shard import CHUNK_ELEMS, VectorShard
+from scaffe.collectives.server.vectors.shard import CHUNK_ELEMS, STEADY_BLOCKS, Blocks, VectorShard
 
 SIZES = (1, 7, 97, CHUNK_ELEMS + 1, 3 * CHUNK_ELEMS + 17)
 shards = pytest.mark.parametrize("n_shards", [1, 2, 3, 5, 8])

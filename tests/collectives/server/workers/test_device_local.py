@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError, Communicator
-from scaffe.collectives.cuda import rows
-from scaffe.collectives.cuda.rows import RowOrder
+from scaffe.collectives.cuda import kernels
+from scaffe.collectives.cuda.kernels import RowOrder
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.rows.local_rows import DeviceTable
+from scaffe.collectives.server.workers.local import DeviceTable
 from tests import pretend
 from tests.layers.cuda import nvrtc
 
@@ -18,7 +18,7 @@ pytestmark = pretend.needs_compiler
 
 @pytest.mark.skipif(nvrtc.library() is None, reason="no NVRTC (pip install 'scaffe[gpu-check]')")
 def test_compiles():
-    assert not nvrtc.errors(rows.SOURCE.read_text(), ("-std=c++17", "-arch=compute_80"))
+    assert not nvrtc.errors(kernels.ROWS_SOURCE.read_text(), ("-std=c++17", "-arch=compute_80"))
 
 
 @pytest.mark.parametrize(("row_elems", "dtype"), [(1, "float32"), (6, "float32"), (5, "float64"), (12, "float64")])

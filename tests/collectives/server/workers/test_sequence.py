@@ -7,8 +7,8 @@ import pytest
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.clocks.client import Client
-from scaffe.collectives.server.mail.messages import Read
+from scaffe.collectives.server.protocol.client import Client
+from scaffe.collectives.server.protocol.messages import Read
 
 
 def declared(slack=0):

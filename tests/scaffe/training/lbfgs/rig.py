@@ -3,13 +3,11 @@
 import numpy as np
 
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.collectives.server.vectors.layout import Blocks
-from scaffe.collectives.server.vectors.shard import VectorShard
+from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
 from scaffe.training.lbfgs.descent import Lbfgs
-from scaffe.training.lbfgs.objective import Orthantwise, Smooth, first_commands
-from scaffe.training.lbfgs.pairs import Pairs
-from scaffe.training.lbfgs.requests import Run
-from scaffe.training.lbfgs.wolfe import Rules
+from scaffe.training.lbfgs.line_search import Rules
+from scaffe.training.lbfgs.objective import Orthantwise, Run, Smooth, first_commands
+from scaffe.training.lbfgs.two_loop import Pairs
 
 EXACT = Rules(noise=1e-15)
 

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from scaffe.training.lbfgs.backtrack import Backtrack
-from scaffe.training.lbfgs.pairs import Pairs
-from scaffe.training.lbfgs.wolfe import Point, Rules, Wolfe, cubic
+from scaffe.training.lbfgs.line_search import Backtrack, Point, Rules, Wolfe, cubic
+from scaffe.training.lbfgs.two_loop import Pairs
 
 STEPS = [1e-3, 0.1, 1.0, 30.0]
 

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from scaffe.training.lbfgs.pace import Pace
-from scaffe.training.lbfgs.portions import Portions
+from scaffe.training.lbfgs.portions import Pace, Portions
 
 PATIENCE = 400  # events without which a step would have hung
 

@@ -16,7 +16,7 @@ from scaffe.nets.weights import load_weights
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.dividing import divided
+from scaffe.training.partitioning import divided
 from scaffe.training.strategies import Role, look_up
 
 WIDTH, N_LAYERS = 1536, 8

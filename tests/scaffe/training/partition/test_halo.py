@@ -11,12 +11,12 @@ from google.protobuf import text_format
 
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
-from scaffe.training.partition.kinds import AXES
 from scaffe.training.partition.layers.halo import Crop, Halo
 from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
-from scaffe.training.partition.layers.moves import Move
+from scaffe.training.partition.layers.redistribution import Move
 from scaffe.training.partition.planner.windows import window_of, without_padding
-from tests.scaffe.training.partition.test_moves import assert_same_bits, context, run
+from scaffe.training.partition.sharding import AXES
+from tests.scaffe.training.partition.test_redistribution import assert_same_bits, context, run
 
 LAYERS = {
     "conv": ("bands", 'type: "Convolution" convolution_param { num_output: 4 kernel_size: 3 pad: 1 }'),

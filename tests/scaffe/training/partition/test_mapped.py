@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scaffe.training.partition.mapped import Mapped
+from scaffe.training.partition.group import Mapped
 
 
 class Ranks:

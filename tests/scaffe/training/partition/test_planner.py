@@ -19,12 +19,11 @@ from scaffe.nets.devices import load_kernels
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.options import plan_of
-from scaffe.training.partition.planner.choice import best_of_all, predicted_seconds
+from scaffe.training.partition.planner.choice import best_of_all, plan_lines, predicted_seconds
+from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.image_shares import Share as Cut
-from scaffe.training.partition.planner.prices import Ranks
 from scaffe.training.partition.planner.search import best_plan
 from scaffe.training.partition.planner.shapes import LayerShape, shapes_of
-from scaffe.training.partition.planner.table import plan_lines
 
 IMAGES, FILTERS = ("replicated", "channels", "bands"), ("replicated", "outputs", "bands")
 FC, FOLLOWER, LOSS, OTHER = (("replicated", "outputs", "inputs"), ("replicated", "columns"),

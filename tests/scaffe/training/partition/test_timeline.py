@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaffe.training.partition.planner.prices import Ranks
+from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.search import Plan, best_plan
 from scaffe.training.partition.planner.shapes import LayerShape
 from scaffe.training.partition.planner.timeline import Port, iteration_seconds

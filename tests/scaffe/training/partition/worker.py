@@ -20,10 +20,10 @@ from scaffe.errors import UserError
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.dividing import divided
 from scaffe.training.observers.test import Test
 from scaffe.training.partition.options import ranks_of
 from scaffe.training.partition.speeds import with_links, with_rate
+from scaffe.training.partitioning import divided
 from scaffe.training.solver import Observer
 from scaffe.training.strategies import Role, look_up
 from tests.scaffe.training.partition import large

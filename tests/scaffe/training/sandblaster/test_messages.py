@@ -7,14 +7,12 @@ import pytest
 
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.host import Host
-from scaffe.collectives.server.vectors.layout import Blocks
-from scaffe.collectives.server.vectors.shard import VectorShard
+from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
 from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Smooth, first_commands
-from scaffe.training.lbfgs.pace import Pace
-from scaffe.training.lbfgs.pairs import Pairs
-from scaffe.training.lbfgs.portions import Portions
-from scaffe.training.lbfgs.wolfe import Rules
+from scaffe.training.lbfgs.portions import Pace, Portions
+from scaffe.training.lbfgs.two_loop import Pairs
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.coordinator import Coordinator
 from scaffe.training.sandblaster.messages import Begin, Finished, Free, Take, Taken, Wish

@@ -1,22 +1,45 @@
-"""The plans: a forward pass with weights that stay, and the three passes of training."""
+"""The gradient of a convolution's weights by oneDNN's direct kernel, where that is as fast."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.bias import add_gradients
-from scaffe.layers.kernels.cpu.calls import Calls
-from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.arrays import zeros
+from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
 from scaffe.layers.kernels.cpu.onednn.library import Library
-from scaffe.layers.kernels.cpu.onednn.winograd.direct_gradient import DirectGradient
-from scaffe.layers.kernels.cpu.onednn.winograd.filtering import Filtering
-from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back, has_faster_gradient
-from scaffe.layers.kernels.cpu.onednn.winograd.weight_gradient import WeightGradient
-from scaffe.layers.kernels.cpu.onednn.winograd.workspace import dense, n_bytes
+from scaffe.layers.kernels.cpu.onednn.winograd.passes import Filtering, WeightGradient
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back, dense, has_faster_gradient, n_bytes
+from scaffe.layers.kernels.cpu.threads.calls import Calls
 from scaffe.layers.kernels.specs import ConvSpec
+
+
+class DirectGradient:
+    """One geometry; see ``WeightGradient``.
+
+    Args:
+        lib: the library.
+        spec: the geometry.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec) -> None:
+        self._plan = Convolution(lib, replace(spec, bias=False))
+
+    @property
+    def working_shapes(self) -> dict[str, tuple[int, ...]]:
+        """None of the arrays by name: oneDNN keeps its own."""
+        return {}
+
+    def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
+        """Add the gradient to gw, in Caffe's order, or write it. Images lie channels-last."""
+        self._plan.backward_weights(x, gy, gw, None, overwrite)
 
 
 class Inference:

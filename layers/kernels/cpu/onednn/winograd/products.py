@@ -9,9 +9,8 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.tiles import COLUMNS
-from scaffe.layers.kernels.cpu.bound_kernels import bind_units
-from scaffe.layers.kernels.cpu.calls import Calls
-from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.arrays import zeros
+from scaffe.layers.kernels.cpu.conv.panels import in_panels, is_fast, multiply_matrices
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     DST,
@@ -23,9 +22,9 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     any_layout,
     strided,
 )
-from scaffe.layers.kernels.cpu.onednn.winograd.workspace import from_channel
-from scaffe.layers.kernels.cpu.panels import in_panels, is_fast, multiply_matrices
-from scaffe.layers.kernels.cpu.parts import in_units
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import from_channel
+from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
+from scaffe.layers.kernels.cpu.threads.parts import in_units
 from scaffe.layers.kernels.specs import plain_strides
 
 MOST_TILES = 128

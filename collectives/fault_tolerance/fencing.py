@@ -1,0 +1,119 @@
+"""A rank that is stopped for longer than the deadline is made dead by another one of its machine.
+
+The others go on without it, and must never meet it again: once they have, a late SIGCONT would let it write into
+windows, snapshots and logs that are theirs. SIGKILL takes effect before a stopped process runs another instruction.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scaffe.collectives.suspend import Stopped
+from scaffe.threads import Thread
+
+LOOK_SECONDS = (0.1, 5.0)
+LOOKS_A_DEADLINE = 20
+LONGEST_GAP_SECONDS = 1.0
+
+
+class Process(NamedTuple):
+    """One rank's process.
+
+    Attributes:
+        machine: where its number means something: the machine's, and its container's.
+        pid: its number there.
+        start: when it was started, in ticks since the machine was: another process may get the same number later.
+        rank: its rank in the job, for the line that says what became of it.
+    """
+
+    machine: tuple[str, str]
+    pid: int
+    start: str
+    rank: int
+
+
+class Fence:
+    """Looks at the other ranks' processes on this machine, in a thread; one for this process."""
+
+    def __init__(self) -> None:
+        self._others: set[Process] = set()
+        self._deadline = float("inf")
+        self._lock = threading.Lock()
+        self._thread: Thread | None = None
+
+    def around(self, comm: Any, deadline: float) -> None:
+        """From now on looks after the ranks of mpi4py's `comm` too; all of them call it.
+
+        Args:
+            comm: the communicator.
+            deadline: seconds for which one of them may be stopped. The shortest that was given counts.
+        """
+        own = this_process()
+        others = {other for other in comm.allgather(own) if other.machine == own.machine and other.pid != own.pid}
+        with self._lock:
+            self._others |= others
+            self._deadline = min(deadline, self._deadline)
+            if self._thread is None and self._others:
+                self._thread = Thread(self._run, "collectives-fence")
+                self._thread.start()
+
+    def _run(self) -> None:
+        stopped = Stopped[Process]()
+        while True:
+            deadline = self._deadline
+            pause = min(max(deadline / LOOKS_A_DEADLINE, LOOK_SECONDS[0]), LOOK_SECONDS[1])
+            time.sleep(pause)
+            with self._lock:
+                states = {other: state for other in self._others if (state := state_of(other))}
+                self._others = set(states)
+            still = [other for other, state in states.items() if state == "T"]
+            for late in stopped.look(time.monotonic(), still, deadline, 2 * pause + LONGEST_GAP_SECONDS):
+                end(late, deadline)
+
+
+def this_process() -> Process:
+    """The calling process, as ranks tell one another."""
+    from mpi4py import MPI
+
+    with suppress(OSError):
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(Path("/proc/self/ns/pid").readlink())
+        return Process(machine, os.getpid(), _stat(os.getpid())[19], MPI.COMM_WORLD.rank)
+    return Process(("", str(MPI.COMM_WORLD.rank)), os.getpid(), "", MPI.COMM_WORLD.rank)  # a machine of its own
+
+
+def state_of(process: Process) -> str:
+    """Its state as in /proc: "T" where it is stopped (not by a debugger); empty where it is gone."""
+    with suppress(OSError, IndexError):
+        fields = _stat(process.pid)
+        return fields[0] if fields[19] == process.start and fields[0] not in "ZX" else ""
+    return ""
+
+
+def end(process: Process, deadline: float) -> None:
+    """Make a stopped process a dead one.
+
+    Args:
+        process: of another rank.
+        deadline: seconds for which it was stopped, for the line.
+    """
+    if state_of(process) != "T":
+        return
+    with suppress(OSError):
+        os.kill(process.pid, signal.SIGKILL)
+        sys.stderr.write(f"rank {process.rank} of the job (process {process.pid}) was stopped for more than "
+                         f"{deadline:g} s: it counts as lost, and was ended\n")
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+
+
+FENCE = Fence()
+"""Of this process."""

@@ -1,0 +1,216 @@
+"""Ranks that join a job which runs: started beside it, and merged with its ranks or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scaffe.collectives.fault_tolerance import ulfm
+from scaffe.collectives.fault_tolerance.finalize import ENDING
+from scaffe.collectives.fault_tolerance.losses import agreed
+from scaffe.collectives.launch import all_through, launched, load_mpi
+from scaffe.threads import Thread
+
+LOOK_SECONDS = 0.05
+READY_TAG = 1
+LATEST_SECONDS = 30.0
+"""How long who dismisses newcomers waits for a launcher that still starts them."""
+
+
+class Newcomers:
+    """Processes on their way into the job.
+
+    Attributes:
+        fault: why they will not come; empty as long as they may.
+        are_ready: whether all of them wait to be taken in.
+        pair: mpi4py communicator of this rank and them, in this order; None before they have started.
+    """
+
+    def __init__(self, command: Sequence[str], n_ranks: int, task: Any) -> None:
+        """Starts them, in a thread.
+
+        Args:
+            command: the program and its arguments, for each of them. They get this process's working folder.
+            n_ranks: how many.
+            task: what they are told (picklable).
+        """
+        self.fault, self.are_ready = "", False
+        self.pair: Any = None
+        self._command, self._n_ranks, self._task = list(command), n_ranks, task
+        self._is_dismissed = threading.Event()
+        self._thread = Thread(self._run, "collectives-newcomers")
+        self._thread.start()
+
+    def dismiss(self) -> None:
+        """They are not wanted any longer: they leave, wherever they are, unless they have been taken in."""
+        self._is_dismissed.set()
+        self._thread.join(LATEST_SECONDS)
+        if self.pair is not None and not self.pair.Is_revoked():
+            self.pair.Revoke()
+
+    def told_in(self) -> None:
+        """Tell them that all ranks have taken them in."""
+        from mpi4py import MPI
+
+        with suppress(MPI.Exception):  # one is lost: found out in the next call
+            for rank in range(1, self.pair.size):
+                self.pair.send(None, rank)
+
+    def _run(self) -> None:
+        from mpi4py import MPI
+
+        try:
+            self._start()
+        except MPI.Exception as error:
+            self.fault = str(error) if self.pair is not None else "the launcher starts none; has the allocation room?"
+
+    def _start(self) -> None:
+        from mpi4py import MPI
+
+        info = MPI.Info.Create({"wdir": str(Path.cwd())})
+        children = MPI.COMM_SELF.Spawn(self._command[0], self._command[1:], self._n_ranks, info)
+        children.Set_errhandler(MPI.ERRORS_RETURN)
+        self.pair = pair = children.Merge(high=False)
+        pair.Set_errhandler(MPI.ERRORS_RETURN)
+        for rank in range(1, pair.size):
+            pair.send(self._task, rank)
+        missing = set(range(1, pair.size))
+        while missing and not self._is_dismissed.is_set():
+            for rank in [rank for rank in missing if pair.Iprobe(rank, READY_TAG)]:
+                pair.recv(source=rank, tag=READY_TAG)
+                missing.discard(rank)
+            if pair.Get_failed().size:
+                pair.Revoke()
+                raise MPI.Exception(MPI.ERR_PROC_FAILED)
+            time.sleep(LOOK_SECONDS)
+        self.are_ready = not missing
+
+    def look(self) -> None:
+        """Notice those that have died since they were ready."""
+        if self.are_ready and self.pair.Get_failed().size:
+            self.are_ready, self.fault = False, "a process that was started is lost"
+            self.dismiss()
+
+
+TAG = 2
+SLOW_SECONDS = 30.0
+"""MPI_Intercomm_merge takes some 20 ms. Where a rank dies in it, it may not return at all."""
+
+
+def bridged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
+    """Joins a communicator's ranks and the newcomers. All of its ranks call it.
+
+    Args:
+        comm: mpi4py's, which returns errors.
+        pair: the newcomers', on rank 0; None elsewhere.
+        give_up: ends the job with a line, where MPI does not return.
+
+    Returns:
+        mpi4py's communicator of all, newcomers last; None, on all ranks alike, where a rank or a newcomer is lost.
+    """
+    from mpi4py import MPI
+
+    inter, merged = None, None
+    with suppress(MPI.Exception):
+        inter = comm.Create_intercomm(0, pair if pair is not None else MPI.COMM_SELF, 1, TAG)
+        inter.Set_errhandler(MPI.ERRORS_RETURN)
+    if not agreed(comm, inter is not None and not inter.Get_failed().size) or inter is None:
+        return None
+    line = f"rank {comm.rank}: a rank was lost while new ones were joined, and MPI_Intercomm_merge does not return"
+    timer = threading.Timer(SLOW_SECONDS, give_up, (line,))
+    timer.daemon = True
+    timer.start()
+    with suppress(MPI.Exception):
+        merged = inter.Merge(high=False)
+        merged.Set_errhandler(MPI.ERRORS_RETURN)
+    timer.cancel()
+    if agreed(comm, merged is not None):
+        return merged
+    if merged is not None and not merged.Is_revoked():
+        merged.Revoke()
+    return None
+
+
+def crossed(pair: Any) -> Any:
+    """The newcomers' side of `bridged`; raises MPI's exception where the other side goes on without them.
+
+    Args:
+        pair: mpi4py communicator of the rank that has started them, and of them.
+    """
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+    inter = MPI.COMM_WORLD.Create_intercomm(0, pair, 0, TAG)
+    inter.Set_errhandler(MPI.ERRORS_RETURN)
+    merged = inter.Merge(high=True)
+    merged.Set_errhandler(MPI.ERRORS_RETURN)
+    return merged
+
+
+class Newcomer:
+    """This process on its way into a job.
+
+    Attributes:
+        task: what the rank that started it says is to be done.
+    """
+
+    def __init__(self, parent: Any) -> None:
+        """Args:
+            parent: mpi4py intercommunicator to the rank that started this process, alone.
+        """
+        from mpi4py import MPI
+
+        parent.Set_errhandler(MPI.ERRORS_RETURN)
+        self._pair = parent.Merge(high=True)
+        self._pair.Set_errhandler(MPI.ERRORS_RETURN)
+        self._is_in = threading.Event()
+        Thread(self._look, "collectives-newcomer").start()
+        self.task: Any = self._pair.recv(source=0)
+
+    @classmethod
+    def of_this_process(cls) -> Newcomer | None:
+        """This process's way in; None where no rank of a job has started it."""
+        if not launched():
+            return None
+        os.environ.setdefault(ulfm.VARIABLE, "1")  # Open MPI's launcher does not tell those that are spawned
+        from_mpi = all_through(load_mpi)
+        parent = from_mpi.Comm.Get_parent()
+        return None if parent == from_mpi.COMM_NULL else cls(parent)
+
+    def come_in(self) -> Any:
+        """Waits until the job takes this process in; it leaves by itself where the job goes on without it.
+
+        Returns:
+            mpi4py communicator of all ranks, newcomers last.
+        """
+        from mpi4py import MPI
+
+        ENDING.is_spawned = True
+        try:
+            self._pair.send(None, 0, READY_TAG)
+            comm = crossed(self._pair)
+            self._pair.recv(source=0)
+        except MPI.Exception:
+            ENDING.leave_spawned()
+        self._is_in.set()
+        return comm
+
+    def _look(self) -> None:
+        """Leave when the rank that has started this process is lost, or wants it no longer."""
+        from mpi4py import MPI
+
+        while not self._is_in.wait(LOOK_SECONDS):
+            try:
+                self._pair.Iprobe()
+                is_over = self._pair.Is_revoked() or self._pair.Get_failed().size > 0
+            except MPI.Exception:
+                is_over = True
+            if is_over:
+                time.sleep(10 * LOOK_SECONDS)  # what came before may have been the permission to stay
+                if not self._is_in.is_set():
+                    ENDING.leave_spawned()

@@ -1,0 +1,170 @@
+"""Second copies of shards' histories on other nodes, which outlive the node that holds the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scaffe.collectives.server.memory.common import InMemory
+from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.protocol.messages import Copy
+from scaffe.collectives.server.tables.table import Piece, Table, pieces_of
+
+ROUNDS_APART = 4
+"""A piece goes again after so many rounds. The sum of gradients that momentum 0.9 keeps is 7 updates long."""
+MOST_ROUNDS = 16
+"""So many rounds a copy may be behind: reached only where a whole copy takes longer than the workers need for them."""
+
+
+def updates_a_round(n_workers: int, slack: float) -> int:
+    """How many updates of a table make a round where so many workers have such a slack."""
+    return n_workers if slack else 1
+
+
+class Copying:
+    """The sending side of one shard's copy, which is as new as the shard where this begins.
+
+    Args:
+        pieces: of the shard; none where it has no copy.
+        n_tables: how many tables there are.
+        a_round: updates of a table that make a round; see ``updates_a_round``.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], n_tables: int, a_round: int) -> None:
+        self._table_of = np.array([piece.table for piece in pieces], np.int64)
+        self._apart, self._most = ROUNDS_APART * a_round, MOST_ROUNDS * a_round
+        self._made = np.zeros(n_tables, np.int64)  # updates of each table
+        self._kept = np.zeros(len(pieces), np.int64)  # of them, those that the copy of each piece has
+        self._oldest = np.zeros(n_tables, np.int64)  # the least of a table's pieces
+        self._has_pieces = np.isin(np.arange(n_tables), self._table_of)
+        self._under_way: tuple[int, int] | None = None  # a piece's number, and the updates that it has
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a piece is on its way."""
+        return self._under_way is not None
+
+    def must_wait(self, table: int) -> bool:
+        """Whether an update of the table has to wait for the copy."""
+        return bool(self._has_pieces[table]) and self._made[table] - self._oldest[table] >= self._most
+
+    def made(self, table: int) -> None:
+        """The shard has made an update of a table."""
+        self._made[table] += 1
+
+    def begin(self) -> int | None:
+        """Returns the piece to be sent now, with what it holds now; None for none."""
+        if self._under_way is not None or not self._kept.size:
+            return None
+        behind = self._made[self._table_of] - self._kept
+        number = int(behind.argmax())
+        if behind[number] < self._apart:
+            return None
+        self._under_way = number, int(self._made[self._table_of[number]])
+        return number
+
+    def kept(self) -> None:
+        """The other node has the piece that was under way, all of it, in its place."""
+        if self._under_way is None:
+            raise RuntimeError("a piece has come to its copy that was not under way")
+        number, made = self._under_way
+        self._kept[number], self._under_way = made, None
+        table = self._table_of[number]
+        self._oldest[table] = self._kept[self._table_of == table].min()
+
+
+class Stage:
+    """One shard's pieces, on the node that holds it or on the one that keeps its copy.
+
+    Args:
+        pieces: of the shard.
+        tables: in the order declared.
+        histories: by table, the shard's or their copies, flat, of the shard's interval.
+        memory: uint8, at least as long as the longest piece.
+        tier: has the histories.
+
+    Attributes:
+        pieces: see there.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], tables: Sequence[Table], histories: Mapping[Table, list[np.ndarray]],
+                 memory: np.ndarray, tier: InMemory) -> None:
+        self.pieces, self._tables, self._histories, self._memory = pieces, tables, histories, memory
+        self._tier = tier
+
+    def array(self, number: int) -> np.ndarray:
+        """The memory of a piece on its way, flat: one history's interval after the other's."""
+        piece, own = self.pieces[number], self._own(number)
+        n_elems = len(own) * (piece.stop - piece.start)
+        return self._memory[: n_elems * own[0].itemsize].view(own[0].dtype)
+
+    def fill(self, number: int) -> None:
+        """Copy a piece from the histories."""
+        self.array(number)[:] = np.concatenate(own := self._own(number))
+        self._leave(own)
+
+    def place(self, number: int) -> None:
+        """Copy a piece that has come to where it belongs."""
+        own = self._own(number)
+        for history, values in zip(own, np.split(self.array(number), len(own)), strict=True):
+            history[:] = values
+        self._leave(own)
+
+    def _leave(self, own: Sequence[np.ndarray]) -> None:
+        self._tier.leave(np.array([history.ctypes.data for history in own]), own[0].nbytes)
+
+    def _own(self, number: int) -> list[np.ndarray]:
+        piece = self.pieces[number]
+        return [history[piece.start : piece.stop] for history in self._histories[self._tables[piece.table]]]
+
+
+def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
+    """The stage of a shard that a node holds, or of whose histories it keeps the copy.
+
+    Args:
+        store: the node's memory.
+        shard, n_shards: the shard's number, and how many there are.
+    """
+    held = store.histories if any(number == shard for number, _ in store.histories) else store.copies
+    histories = {table: held[shard, table] for table in store.values}
+    pieces = pieces_of({table: len(own) for table, own in histories.items()}, shard, n_shards)
+    return Stage(pieces, list(histories), histories, store.stages[shard], store.tier)
+
+
+class Copier:
+    """The copy of one shard, for the shard's thread.
+
+    Args:
+        copying: decides.
+        stage: where pieces lie on their way; None where there is no copy.
+        table_of: by batch, the table's number.
+    """
+
+    def __init__(self, copying: Copying, stage: Stage | None, table_of: Sequence[int]) -> None:
+        self._copying, self._stage, self._table_of = copying, stage, table_of
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a piece is on its way."""
+        return self._copying.is_under_way
+
+    def must_wait(self, batch: int) -> bool:
+        """Whether an update of the batch has to wait for the copy."""
+        return self._copying.must_wait(self._table_of[batch])
+
+    def made(self, batch: int) -> None:
+        """The shard has made an update of a batch."""
+        self._copying.made(self._table_of[batch])
+
+    def begin(self) -> Copy | None:
+        """What is to be sent now, if anything; from here on the histories may change."""
+        number = self._copying.begin()
+        if number is None or self._stage is None:
+            return None
+        self._stage.fill(number)
+        return Copy(number)
+
+    def kept(self) -> None:
+        """The piece that was under way is in its place."""
+        self._copying.kept()

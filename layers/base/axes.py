@@ -1,0 +1,179 @@
+"""Reading labels and scores by position, a blob as a matrix with one axis as columns, and broadcasting over axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.errors import LayerError
+
+FULL, VALID, BATCH_SIZE, NONE, PRE_FIXED = 0, 1, 2, 3, 4  # LossParameter.NormalizationMode
+
+
+def by_position(array: np.ndarray, axis: int) -> np.ndarray:
+    """An array in Caffe's order as (positions, classes), classes along ``axis``; a view if that axis is innermost."""
+    return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
+
+
+def put_by_position(rows: np.ndarray, axis: int, out: np.ndarray) -> None:
+    """Write (positions, classes) to ``out``, in Caffe's order with classes along ``axis``."""
+    moved = np.moveaxis(out, axis, -1)
+    moved[...] = rows.reshape(moved.shape)
+
+
+def check_label_count(scores: Blob, labels: Blob, axis: int) -> int:
+    """Check that there is one label for each position of the scores.
+
+    Returns:
+        the class axis, counted from 0.
+
+    Raises:
+        LayerError: the axis is out of range or has no classes, or the number of labels differs from the number of
+            positions.
+    """
+    canonical = check_axis(scores, axis)
+    n_positions = scores.count(0, canonical) * scores.count(canonical + 1)
+    if not scores.shape[canonical]:
+        raise LayerError(f"needs at least one class, got scores {scores.shape} with classes along axis {canonical}")
+    if n_positions != labels.n_elems:
+        raise LayerError(f"wants one label a position, {n_positions} for scores {scores.shape} with classes along axis "
+                         f"{canonical}; got labels {labels.shape}")
+    return canonical
+
+
+def check_axis(blob: Blob, axis: int) -> int:
+    """The axis counted from 0. Raises LayerError if the blob has no such axis."""
+    canonical = blob.axis(axis)
+    if not 0 <= canonical < blob.ndim:
+        raise LayerError(f"axis {axis} is out of range for a bottom of shape {blob.shape}")
+    return canonical
+
+
+def check_n_axes(least: int, *blobs: Blob) -> None:
+    """Raise LayerError for bottoms of fewer axes: Caffe's Blob::shape aborts where there is no such axis."""
+    if min(blob.ndim for blob in blobs) < least:
+        shapes = ", ".join(str(blob.shape) for blob in blobs)
+        wanted = "1 axis" if least == 1 else f"{least} axes"
+        raise LayerError(f"wants bottoms of at least {wanted}, got shapes {shapes}")
+
+
+def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Convert labels to integers and check their range.
+
+    Args:
+        labels: of any shape and type, in Caffe's order.
+        n_classes: labels lie in 0..n_classes-1.
+        ignored: the label to leave out of the loss; None: none.
+
+    Returns:
+        labels, int64 (n,), with 0 in place of ignored ones; and booleans (n,), False for ignored ones.
+
+    Raises:
+        LayerError: a label out of range that is not ``ignored``.
+    """
+    with np.errstate(invalid="ignore"):  # no number is no class, either
+        whole = labels.reshape(-1).astype(np.int64)
+    counts = np.ones_like(whole, bool) if ignored is None else whole != ignored
+    wrong = counts & ((whole < 0) | (whole >= n_classes))
+    if wrong.any():
+        raise LayerError(f"label {whole[wrong][0]} is not one of the {n_classes} classes, 0 to {n_classes - 1}")
+    return np.where(counts, whole, 0), counts
+
+
+def normalization(options: Any) -> int:
+    """What a LossParameter message says a summed loss is divided by; its older form ``normalize`` counts only alone."""
+    if not options.HasField("normalization") and options.HasField("normalize"):
+        return VALID if options.normalize else BATCH_SIZE
+    return int(options.normalization)
+
+
+def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int, fixed: float = 1.0) -> float:
+    """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization).
+
+    Args:
+        mode: FULL, VALID, BATCH_SIZE, NONE or PRE_FIXED.
+        n_outer: positions before the class axis (the batch).
+        n_inner: positions after the class axis (pixels).
+        n_valid: labels that are not ignored.
+        fixed: LossParameter.pre_fixed_normalizer, for PRE_FIXED (R-FCN's fork).
+    """
+    counts = {FULL: n_outer * n_inner, VALID: n_valid, BATCH_SIZE: n_outer, NONE: 1, PRE_FIXED: fixed}
+    return float(max(counts[mode], 1))
+
+
+def loss_divisor(options: Any, n_outer: int, n_inner: int, n_valid: int) -> float:
+    """``normalizer`` with what a LossParameter message says."""
+    return normalizer(normalization(options), n_outer, n_inner, n_valid, options.pre_fixed_normalizer)
+
+
+class Rows:
+    """A blob's data or diff as (positions, columns): a view if the axis is innermost in memory, else a copy.
+
+    Args:
+        blob: any blob of the shape and storage order to work on.
+        axis: the axis that becomes the columns, counted from 0.
+
+    Attributes:
+        n_rows, n_columns: of the matrix.
+        is_view: whether rows are views of the blob's memory.
+    """
+
+    def __init__(self, blob: Blob, axis: int) -> None:
+        self._axis, self.n_columns = axis, blob.shape[axis]
+        innermost = 1 if blob.channels_last else blob.ndim - 1
+        self.is_view = axis == innermost or blob.count(axis + 1) == 1 and not blob.channels_last
+        self.n_rows = blob.n_elems // max(self.n_columns, 1)
+
+    def data(self, blob: Blob) -> np.ndarray:
+        """The data as rows; to change the blob, write to them and then call ``put_data``."""
+        return self._of(blob.data_flat) if self.is_view else self._copy(blob.data)
+
+    def diff(self, blob: Blob) -> np.ndarray:
+        """The diff as rows; to change the blob, write to them and then call ``put_diff``."""
+        return self._of(blob.diff_flat) if self.is_view else self._copy(blob.diff)
+
+    def put_data(self, rows: np.ndarray, blob: Blob) -> None:
+        """Copy rows from ``data`` back to the blob, unless they are a view of it."""
+        if not self.is_view:
+            put_by_position(rows, self._axis, blob.data)
+
+    def put_diff(self, rows: np.ndarray, blob: Blob) -> None:
+        """Copy rows from ``diff`` back to the blob, unless they are a view of it."""
+        if not self.is_view:
+            put_by_position(rows, self._axis, blob.diff)
+
+    def _of(self, flat: np.ndarray) -> np.ndarray:
+        return flat.reshape(self.n_rows, self.n_columns)
+
+    def _copy(self, logical: np.ndarray) -> np.ndarray:
+        return np.moveaxis(logical, self._axis, -1).copy().reshape(self.n_rows, self.n_columns)
+
+
+def covered_shape(blob: Blob, axis: int, num_axes: int) -> Shape:
+    """The blob's dimensions of ``num_axes`` axes from ``axis`` on (-1: all). Raises LayerError if it has fewer."""
+    if num_axes == 0:
+        return ()
+    first = check_axis(blob, axis)
+    end = blob.ndim if num_axes == -1 else first + num_axes
+    if num_axes < -1 or end > blob.ndim:
+        raise LayerError(f"{num_axes} axes from axis {axis} on do not fit shape {blob.shape}")
+    return blob.shape[first:end]
+
+
+def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
+    """``covered`` with ones before and after it, so that it broadcasts over the blob in Caffe's order.
+
+    Raises:
+        LayerError: the blob's axes from ``axis`` on differ from ``covered``.
+    """
+    first = check_axis(blob, axis) if covered else 0
+    if blob.shape[first:first + len(covered)] != covered:
+        raise LayerError(f"shape {covered} does not fit the bottom {blob.shape} from axis {axis} on")
+    return (*(1,) * first, *covered, *(1,) * (blob.ndim - first - len(covered)))
+
+
+def summed_axes(spread: Shape, shape: Shape) -> tuple[int, ...]:
+    """The axes over which a gradient of ``shape`` is summed to get the gradient of a factor of shape ``spread``."""
+    return tuple(i for i, (s, n) in enumerate(zip(spread, shape, strict=True)) if s == 1 and n != 1)

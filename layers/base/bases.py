@@ -1,0 +1,170 @@
+"""The bases of layers that share a shape rule: elementwise ones, losses, those that fuse a ReLU, those that pass no
+gradient on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer
+
+
+class Neuron(Layer):
+    """One bottom, one top of the same shape; may work in place.
+
+    A subclass implements ``activate`` and ``differentiate``. If its gradient needs x, it sets ``keeps_input``: a layer
+    in place then keeps a copy of x. Otherwise ``differentiate`` must not read x, which may have been overwritten by y.
+    """
+
+    keeps_input = False
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape."""
+        self._kept: np.ndarray | None = None
+        if bottom[0] is not top[0]:
+            top[0].reshape(bottom[0].shape)
+        elif self.keeps_input:
+            self._kept = np.empty_like(bottom[0].data_flat)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the top's data."""
+        if self._kept is not None:
+            self._kept[...] = bottom[0].data_flat
+        for x, y in self._pieces(bottom[0].data_flat, top[0].data_flat):
+            self.activate(x, y)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Compute the bottom's diff, if it is wanted."""
+        if propagate_down[0]:
+            x = bottom[0].data_flat if self._kept is None else self._kept
+            for piece in self._pieces(x, top[0].data_flat, top[0].diff_flat, bottom[0].diff_flat):
+                self.differentiate(*piece)
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Compute the output y from the input x: flat arrays in storage order; y may be x."""
+        raise NotImplementedError
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """Compute the input's gradient gx from x, y and the output's gradient gy.
+
+        All are flat arrays in storage order; y may be x, and gx may be gy.
+        """
+        raise NotImplementedError
+
+    def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        """The arrays, or pieces of them one after another."""
+        yield arrays
+
+
+class Elementwise(Neuron):
+    """A neuron whose every element depends on the same element of the bottom alone, computed by functions of whole
+    arrays. It goes piece by piece, so that the temporaries of such functions, at most four of a piece, are short."""
+
+    by_image = True
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape."""
+        super().reshape(bottom, top)
+        n_elems = bottom[0].n_elems
+        self.temporaries = 4 * min(self.context.kernels.PIECE_ELEMS, n_elems) / max(n_elems, 1)
+
+    def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        step = self.context.kernels.PIECE_ELEMS
+        for start in range(0, arrays[0].size, step):
+            yield tuple(array[start:start + step] for array in arrays)
+
+
+class NoGradient(Layer):
+    """A layer without a gradient; asking for one is an error."""
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """False for every bottom."""
+        return False
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing to do. Raises LayerError if a gradient is wanted."""
+        refuse_gradient(propagate_down, range(len(propagate_down)))
+
+
+def refuse_gradient(propagate_down: Sequence[bool], bottoms: Sequence[int]) -> None:
+    """Raise LayerError if the gradient of one of these bottoms is asked for."""
+    for index in bottoms:
+        if index < len(propagate_down) and propagate_down[index]:
+            raise LayerError(f"has no gradient with respect to bottom {index}, but propagate_down, force_backward or "
+                             "a layer that learns below it asks for one")
+
+
+class LossLayer(Layer):
+    """Bottoms: predictions and targets; top: one number. In backward, ``top[0].diff`` holds the loss weight."""
+
+    n_bottoms = (2, 2)
+    default_loss_weight = 1.0
+    exact_bottoms: ClassVar[tuple[int, ...]] = (1, 2)
+    auto_tops = True
+    is_normalized: ClassVar[bool] = False  # whether an option says what the sum over items is divided by
+    sums_gradients: ClassVar[bool] = False  # whether the gradient is of the sum over items, whatever the loss is
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Make the top a scalar. Raises LayerError unless predictions and targets have the same first dimension."""
+        if not bottom[0].ndim or bottom[0].shape[:1] != bottom[1].shape[:1]:
+            raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
+        top[0].reshape(())
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """True for all bottoms but the targets."""
+        return bottom_index != 1
+
+    def wide(self, blob: Blob) -> np.ndarray:
+        """The blob's data in the type of parameters: sums of squares overflow float16, and bfloat16 rounds them."""
+        found: np.ndarray = blob.data.astype(self.context.param_dtype, copy=False)
+        return found
+
+    @staticmethod
+    def weight(top: Sequence[Blob]) -> float:
+        """The loss weight, from the top's diff."""
+        return float(top[0].diff)
+
+
+class FusesRelu(Layer):
+    """A layer whose ``forward`` takes the negative slope of a ReLU as an optional argument and applies that ReLU."""
+
+    _fused_slope: float | None = None
+
+    def fuse(self, following: Layer) -> bool:
+        """Fuse the following layer if it is a ReLU, slope not negative, and the first. Returns whether it was fused."""
+        slope = getattr(following, "relu_slope", None)
+        if slope is None or self._fused_slope is not None:
+            return False
+        self._fused_slope = slope
+        return True
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
+        """Compute the tops' data, followed by a ReLU of that negative slope (None: no ReLU)."""
+        raise NotImplementedError
+
+    def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute this layer and the fused ReLU in one pass; ``top`` gets the ReLU's output."""
+        self.forward(bottom, top, self._fused_slope)
+
+
+class ZeroGradient(Layer):
+    """Backward writes zeros, as in the forks, whose nets seldom say ``propagate_down: false``."""
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """False for every bottom."""
+        return False
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write zeros to the gradients asked for."""
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
+            if wanted:
+                blob.diff_flat[...] = 0
+
+
+def as_four_axes(shape: Shape) -> Shape:
+    """(num, channels, height, width) of a shape of at most four axes: those that it lacks have length 1."""
+    return (*shape, *(1,) * (4 - len(shape)))

@@ -1,0 +1,174 @@
+"""The passes of a convolution by Winograd's filtering: forward, backward to the bottom, and the weights' gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.onednn.library import Library
+from scaffe.layers.kernels.cpu.onednn.primitive import DST, SRC, WEIGHTS, Primitive, strided, sum_attribute
+from scaffe.layers.kernels.cpu.onednn.winograd.products import Shape, products
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, array, from_channel, strip_bytes
+from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
+from scaffe.layers.kernels.cpu.threads.parts import in_units
+from scaffe.layers.kernels.cpu.winograd.images import (
+    collect_gradient,
+    transform_bottom,
+    transform_gradient,
+    transform_top,
+    transform_weights,
+    turned,
+)
+from scaffe.layers.kernels.specs import ConvSpec, plain_strides
+
+
+class Filtering:
+    """One geometry. The bottom is transformed, multiplied and transformed back in strips that stay in the cache.
+
+    Args:
+        lib: the library.
+        spec: the geometry.
+        stays: whether weights are taken once for many runs.
+        is_turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec, stays: bool = False, is_turned: bool = False) -> None:
+        self.spec, self._is_turned, self._tiling = spec, is_turned, Tiling.of(spec)
+        self._inputs, self._outputs = (n // spec.group for n in (spec.in_shape[1], spec.n_output))
+        self._strip = self._tiling.strip(strip_bytes(spec), max(spec.in_shape[1], spec.n_output))
+        self._shape = Shape(self._tiling.n_products, self._strip * self._tiling.columns, self._inputs, self._outputs,
+                            spec.in_shape[1], spec.n_output)
+        self._products = products(lib, self._shape, stays)
+
+    @property
+    def taken_shape(self) -> tuple[int, int]:
+        """The shape of the array that ``take`` fills."""
+        return self.spec.group, self._products.n_weights
+
+    @property
+    def working_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays of working memory that ``take`` and ``run`` use, by name."""
+        return {"bottom": self._shape.bottom, "top": self._shape.top, "weights": self._shape.weights}
+
+    def take(self, w: np.ndarray, taken: np.ndarray) -> None:
+        """Transform weights.
+
+        Args:
+            w: in Caffe's order, contiguous.
+            taken: of ``taken_shape``; gets them.
+        """
+        filters = w.reshape(self.spec.group, w.shape[0] // self.spec.group, -1, w.shape[2] * w.shape[3])
+        filters = turned(filters) if self._is_turned else filters
+        u = array("weights", self._shape.weights)
+        for group, target in zip(filters, taken, strict=True):
+            in_units(transform_weights, 1, self._inputs, None, self._tiling.taps, group, u)
+            self._products.take(u, target)
+
+    def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
+            slope: float = 1) -> None:
+        """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
+        for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
+            in_units(transform_bottom, 1, n_rows, None, *into)
+            for group, weights in enumerate(taken):
+                self._products.run(group, weights)
+            in_units(transform_top, 1, n_rows, None, *out_of)
+
+    def bind(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+             slope: float) -> Calls | None:
+        """What ``run`` does as calls made ready: of each strip the transform, each group's products, and the transform
+        back."""
+        made = []
+        for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
+            made += [bind_units(transform_bottom, 1, n_rows, None, *into),
+                     *(self._products.bind(group, weights) for group, weights in enumerate(taken)),
+                     bind_units(transform_top, 1, n_rows, None, *out_of)]
+        calls = [each for each in made if each is not None]
+        return sum(calls[1:], start=calls[0]) if len(calls) == len(made) else None
+
+    def _transforms(self, x: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+                    slope: float) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
+        """Of each strip its rows of tiles, and the arguments of the two transforms behind start and stop."""
+        images, tops = self._images(x), self._tops(y)
+        plus, tiles = tops if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
+        v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
+        n_rows = self._tiling.n_rows
+        for first in range(0, n_rows, self._strip):
+            yield (min(self._strip, n_rows - first), (taps, images, first, tiles, self.spec.pad, v),
+                   (taps, m, b, plus, added is not None, np.float32(slope), first, tiles, tops))
+
+    def _images(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(self.spec.in_shape[0], *self.spec.in_shape[2:], self.spec.in_shape[1])
+
+    def _tops(self, y: np.ndarray) -> np.ndarray:
+        return y.reshape(self.spec.in_shape[0], *self.spec.out_spatial, self.spec.n_output)
+
+
+STRIP_BYTES = 1 << 23
+"""Of the transformed bottom or top: each strip reads and writes the sums of products once."""
+
+
+class WeightGradient:
+    """One geometry. Products of transformed bottoms and gradients are summed over strips of tiles.
+
+    Args:
+        lib: the library.
+        spec: the geometry.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec) -> None:
+        self._spec, self._tiling = spec, Tiling.of(spec)
+        channels = spec.in_shape[1], spec.n_output
+        self._inputs, self._outputs = (n // spec.group for n in channels)
+        strip = self._tiling.strip(STRIP_BYTES, max(channels))
+        n_rows = self._tiling.n_rows
+        self._strips = list(pairwise([*range(0, n_rows, strip), n_rows]))
+        n_tiles = strip * self._tiling.columns
+        n_products = self._tiling.n_products
+        shape = (n_products, self._inputs, self._outputs)
+        v = strided(lib, (n_products, self._inputs, n_tiles), (n_tiles * channels[0], 1, channels[0]))
+        m = strided(lib, (n_products, n_tiles, self._outputs), (n_tiles * channels[1], channels[1], 1))
+        u = strided(lib, shape, plain_strides(shape))
+        self._write, self._add = (Primitive(
+            lib, lib.make("matmul_primitive_desc_create", lib.engine, v, m, None, u, attribute),
+            [(SRC, v), (WEIGHTS, m), (DST, u)]) for attribute in (None, sum_attribute(lib)))
+        self._v_shape, self._m_shape = ((n_products, n_tiles, n) for n in channels)
+        self._u_shape = (spec.group, *shape)
+
+    @property
+    def working_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays of working memory that a run uses, by name."""
+        return {"bottom": self._v_shape, "top": self._m_shape, "weights": self._u_shape}
+
+    def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
+        """Add the gradient to gw, in Caffe's order, or write it. Images lie channels-last."""
+        spec = self._spec
+        images = x.reshape(spec.in_shape[0], *spec.in_shape[2:], spec.in_shape[1])
+        tops = gy.reshape(spec.in_shape[0], *spec.out_spatial, spec.n_output)
+        u = array("weights", self._u_shape)
+        for first, stop in self._strips:
+            self._add_strip(first, stop, images, tops, u)
+        filters = gw.reshape(spec.group, self._outputs, self._inputs, -1)
+        for sums, target in zip(u, filters, strict=True):
+            in_units(collect_gradient, 1, self._inputs, None, self._tiling.taps, sums, overwrite, target)
+
+    def _add_strip(self, first: int, stop: int, images: np.ndarray, tops: np.ndarray, u: np.ndarray) -> None:
+        """Rows of tiles [first, stop); where a strip ends early, the rest of it counts as zeros."""
+        taps, tiles = self._tiling.taps, (self._tiling.rows, self._tiling.columns)
+        n_tiles = (stop - first) * self._tiling.columns
+        v, m = array("bottom", self._v_shape), array("top", self._m_shape)
+        v[:, n_tiles:], m[:, n_tiles:] = 0, 0
+        in_units(transform_bottom, 1, stop - first, None, taps, images, first, tiles, self._spec.pad, v)
+        in_units(transform_gradient, 1, stop - first, None, taps, tops, first, tiles, m)
+        product = self._add if first else self._write
+        for group, sums in enumerate(u):
+            product.run(from_channel("bottom", self._v_shape, group * self._inputs),
+                        from_channel("top", self._m_shape, group * self._outputs), sums)

@@ -1,0 +1,1 @@
+"""Threads on which kernels run in parts."""

@@ -1,0 +1,128 @@
+"""Pooling and local response normalisation of channels-last images on the device."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.launch import columns_grid, kernel, wide
+from scaffe.layers.kernels.extents import expect_elems
+from scaffe.layers.kernels.specs import LrnSpec, PoolSpec
+
+MOST_SMALL = 255  # places of a window that a byte can tell apart, and "none"
+
+
+class Pooling:
+    """MAX, AVE or STOCHASTIC of one geometry. Which element of its window each output took is kept for backward.
+
+    Args:
+        spec: the geometry.
+    """
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self.spec = spec
+        n, c, *spatial = spec.in_shape
+        n_taps = spec.kernel[0] * spec.kernel[1]
+        small = n_taps <= MOST_SMALL
+        self._kernel = partial(kernel, "pooling", dtype=np.dtype(spec.dtype), place="unsigned char" if small else "int")
+        self._window = tuple(np.int32(v) for v in (n, c, *spatial, *spec.out_spatial, *spec.kernel, *spec.stride,
+                                                   *spec.pad))
+        self._n_elems = prod(spec.in_shape), prod(spec.out_shape)
+        self._outputs = columns_grid(n * spec.out_spatial[0] * spec.out_spatial[1], c, spec.dtype)
+        self._inputs = columns_grid(n * spatial[0] * spatial[1], c, spec.dtype)
+        n_kept = n * c * spec.out_spatial[0] * spec.out_spatial[1] if spec.method != "AVE" else 0
+        self._places = device.load().zeros(n_kept, np.uint8 if small else np.int32)
+        self._above_zero = np.int32(False)
+
+    def include_relu(self) -> None:
+        """See ReluPoolingPlan."""
+        self._above_zero = np.int32(True)
+
+    def forward(self, x: Any, y: Any, mask: Any = None) -> None:
+        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in
+        its own type.
+        """
+        self._check(x, y, mask)
+        if self.spec.method == "AVE":
+            self._run("average", self._outputs, x, y)
+        else:
+            other = None if mask is None else np.dtype(mask.dtype)
+            self._run("maximum", self._outputs, x, y, self._places, mask, self._above_zero, other=other)
+
+    def forward_stochastic(self, x: Any, y: Any, draws: Any) -> None:
+        """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
+        Pooling", ICLR 2013, section 3). Without draws, y is the mean weighted with these probabilities.
+
+        Args:
+            x, y: as in ``forward``.
+            draws: float32 numbers in [0, 1), one for each output, in storage order; None in the test phase.
+        """
+        self._check(x, y, draws)
+        if draws is None:
+            self._run("weighted_mean", self._outputs, x, y)
+        else:
+            self._run("stochastic", self._outputs, x, y, self._places, draws.astype(np.float32, copy=False))
+
+    def backward(self, gy: Any, gx: Any) -> None:
+        """Write the bottom's gradient to gx."""
+        self._check(gx, gy)
+        if self.spec.method == "AVE":
+            self._run("average_back", self._inputs, gy, gx)
+        else:
+            self._run("maximum_back", self._inputs, gy, self._places, gx)
+
+    def _check(self, bottom: Any, *tops: Any) -> None:
+        n_in, n_out = self._n_elems
+        expect_elems(n_in, bottom)
+        expect_elems(n_out, *tops)
+
+    def _run(self, name: str, grid: Any, *args: Any, other: Any = None) -> None:
+        if 0 not in self.spec.in_shape:
+            self._kernel(name, other=other)(*grid, (*args, *self._window))
+
+
+class Lrn:
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
+
+    Args:
+        spec: the geometry; n is local_size across channels, local_size squared within one.
+
+    Nothing is kept for backward: it has s computed once more, in scratch memory.
+    """
+
+    reads_y = True
+
+    def __init__(self, spec: LrnSpec) -> None:
+        n, c, *spatial = spec.in_shape
+        self._name, self._dtype = "within" if spec.within else "across", np.dtype(spec.dtype)
+        real = wide(spec.dtype).type
+        self._half, self._beta = np.int32(spec.half), real(spec.beta)
+        self._sum_numbers = (real(spec.k), real(spec.alpha / spec.n_window))
+        self._back_numbers = (real(2 * spec.alpha * spec.beta / spec.n_window), self._beta)
+        n_rows = n * prod(spatial)
+        self._counts = tuple(map(np.int32, (n, *spatial, c))) if spec.within else (np.int64(n_rows), np.int32(c))
+        self._grid = columns_grid(n_rows, c, spec.dtype)
+        self._n_elems = n_rows * c
+        self._scale = (self._n_elems, wide(spec.dtype))
+        arena.reserve(self._scale)
+
+    def forward(self, x: Any, y: Any) -> None:
+        """Write y."""
+        expect_elems(self._n_elems, x, y)
+        self._run(self._name, x, y, self._half, *self._sum_numbers, self._beta)
+
+    def backward(self, x: Any, y: Any, gy: Any, gx: Any) -> None:
+        """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s. gx must not be gy."""
+        expect_elems(self._n_elems, x, y, gy, gx)
+        (scale,) = arena.take(self._scale)
+        self._run(f"{self._name}_scale", x, scale, self._half, *self._sum_numbers)
+        self._run(f"{self._name}_back", x, y, gy, gx, scale, self._half, *self._back_numbers)
+
+    def _run(self, name: str, *arguments: Any) -> None:
+        if self._n_elems:
+            kernel("lrn", name, self._dtype)(*self._grid, (*arguments, *self._counts))

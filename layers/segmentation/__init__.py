@@ -1,1 +1,0 @@
-"""Layers of the forks for semantic segmentation: SegNet's, DeepLab's and PSPNet's."""

@@ -1,0 +1,126 @@
+"""When copies on a stream, or its waits, ran, for a timeline: by events that are looked at once they have passed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scaffe.layers.kernels import device
+
+
+class CopyLane:
+    """The copies of one stream, or what it waits for, each between two events.
+
+    Args:
+        stream: theirs.
+
+    Attributes:
+        stream: likewise.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self._zero, self._began = stream, time.perf_counter(), _mark(stream)
+        self._copies: deque[tuple[str, Any, Any]] = deque()
+
+    def begin(self, label: str) -> None:
+        """A copy is queued next."""
+        self._copies.append((label, _mark(self.stream), None))
+
+    def end(self) -> None:
+        """It is."""
+        label, start, _ = self._copies.pop()
+        self._copies.append((label, start, _mark(self.stream)))
+
+    def report(self, record: Callable[[str, float, float], None]) -> None:
+        """Pass on those that have ended since the last call. The host does not wait."""
+        while self._copies and self._copies[0][2] is not None and self._copies[0][2].done:
+            label, start, end = self._copies.popleft()
+            record(label, self._host_time(start), self._host_time(end))
+
+    def _host_time(self, event: Any) -> float:
+        return self._zero + float(device.load().cuda.get_elapsed_time(self._began, event)) / 1e3
+
+
+def _mark(stream: Any) -> Any:
+    event = device.load().cuda.Event()
+    event.record(stream)
+    return event
+
+
+class DeviceArena:
+    """See ArrayMemory. Nothing is taken or given back: an array's memory is its own while the plan has it there.
+
+    Args:
+        memory: uint8, on the device.
+        lengths: of the arrays, in bytes.
+
+    Attributes:
+        arrays: views of the memory; none before the first ``arrange``.
+        most_bytes: of others: there are none.
+    """
+
+    def __init__(self, memory: Any, lengths: Sequence[int]) -> None:
+        self._memory, self._lengths = memory, list(lengths)
+        self.arrays: list[Any] = []
+        self.most_bytes = 0
+
+    def arrange(self, offsets: Sequence[int] | None) -> None:
+        """See ArrayMemory. Offsets there must be."""
+        if offsets is None:
+            raise ValueError("arrays on a device lie in one memory")
+        self.arrays[:] = [self._memory[start:start + n_bytes]
+                          for start, n_bytes in zip(offsets, self._lengths, strict=True)]
+
+    def take(self, number: int) -> None:
+        """See ArrayMemory: it is there."""
+
+    def drop(self, number: int) -> None:
+        """See ArrayMemory: nothing to do."""
+
+    def give_back(self) -> None:
+        """See ArrayMemory: nothing waits."""
+
+
+class DeviceClock:
+    """See Clock. Measures passes that run layer by layer, until somebody has asked: recordings have no steps."""
+
+    def __init__(self) -> None:
+        self._starts: dict[int, Any] = {}
+        self._ends: dict[int, Any] = {}
+        self._spans: dict[int, tuple[Any, Any]] = {}
+        self._last: Any = None
+        self._n_open = 0
+        self._found: dict[int, float] | None = None
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """See Clock. The host waits for the device at the first time."""
+        if self._found is None:
+            for _, end in self._spans.values():
+                end.synchronize()
+            elapsed = device.load().cuda.get_elapsed_time
+            self._found = {step: elapsed(*span) / 1e3 for step, span in self._spans.items()}
+            self._starts, self._ends, self._spans, self._last = {}, {}, {}, None
+        return self._found
+
+    def begin(self, step: int) -> None:
+        """See Clock."""
+        if self._found is None and not device.current_stream().is_capturing():
+            self._last = _clock_mark(self._starts, step)
+            self._n_open += 1
+
+    def end(self, step: int) -> None:
+        """See Clock."""
+        if self._found is None and self._n_open:
+            self._n_open -= 1
+            start, self._last = self._last, _clock_mark(self._ends, step)
+            self._spans[step] = start, self._last
+
+
+def _clock_mark(events: dict[int, Any], step: int) -> Any:
+    if step not in events:
+        events[step] = device.load().cuda.Event()
+    events[step].record(device.current_stream())
+    return events[step]

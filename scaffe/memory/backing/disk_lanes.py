@@ -1,0 +1,170 @@
+"""Moves of one way between memory and a spill file, several pieces at once: most disks move more bytes a second so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+import numpy as np
+
+from scaffe.memory.backing.spill_file import CHUNK_BYTES, SpillFile
+from scaffe.memory.backing.store import BACK, OUT, Record
+from scaffe.memory.problem.iteration import Bandwidth
+
+N_AT_ONCE = 4
+"""Pieces: on the disks measured, more gained nothing (docs/memory.md)."""
+PIECE_BYTES = CHUNK_BYTES
+Timed = Callable[[], AbstractContextManager[object]]
+
+
+class Move:
+    """An array on its way.
+
+    Args:
+        pieces: of it.
+    """
+
+    def __init__(self, pieces: list[Future[None]]) -> None:
+        self._pieces = pieces
+
+    def wait(self) -> None:
+        """Wait until it is there. Raises what the move of a piece raised, once none is under way."""
+        for error in [piece.exception() for piece in self._pieces]:
+            if error is not None:
+                raise error
+
+
+class DiskLane:
+    """Begins pieces in the order in which their arrays are moved.
+
+    Args:
+        move: moves a piece of an array, to or from an offset in the file; called on several threads at once.
+        name: of the threads.
+        timed: makes a context in which a piece is on its way.
+        shown: called after each move with its label, start and end (``time.perf_counter()``), which begins no earlier
+            than the one before it ended.
+
+    Attributes:
+        n_bytes: moved so far.
+    """
+
+    def __init__(self, move: Callable[[np.ndarray, int], None], name: str, timed: Timed,
+                 shown: Callable[[str, float, float], None]) -> None:
+        self._move, self._timed, self._shown = move, timed, shown
+        self._threads, self._lock = ThreadPoolExecutor(N_AT_ONCE, name), threading.Lock()
+        self._last_end = 0.0
+        self.n_bytes = 0
+
+    def begin(self, array: np.ndarray, offset: int, label: str) -> Move:
+        """Move a flat array of bytes to or from an offset in the file."""
+        starts = range(0, array.nbytes, PIECE_BYTES)
+        began, left = list[float](), [len(starts)]
+
+        def piece(start: int) -> None:
+            part = array[start:start + PIECE_BYTES]
+            began.append(time.perf_counter())
+            try:
+                with self._timed():
+                    self._move(part, offset + start)
+            finally:
+                self._end(part.nbytes, label, began, left)
+
+        return Move([self._threads.submit(piece, start) for start in starts])
+
+    def close(self) -> None:
+        """End the threads, after the pieces that they are at."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _end(self, n_bytes: int, label: str, began: list[float], left: list[int]) -> None:
+        with self._lock:
+            self.n_bytes += n_bytes
+            left[0] -= 1
+            if left[0] == 0:
+                start = max(began[0], self._last_end)
+                self._last_end = max(time.perf_counter(), start)
+                self._shown(label, start, self._last_end)
+
+
+class DiskSeconds:
+    """Shares time out: what passes while both ways are busy counts half for each, so that the times of both make up
+    those in which the disk was busy. Bytes over seconds is then what one way would have alone.
+
+    Attributes:
+        seconds: of each way, by its number.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = [0.0, 0.0]
+        self._n_under_way, self._at = [0, 0], 0.0
+
+    def count(self, way: int, change: int, now: float) -> None:
+        """A piece begins (change 1) or ends (-1) on a way."""
+        busy = [i for i, number in enumerate(self._n_under_way) if number]
+        for i in busy:
+            self.seconds[i] += (now - self._at) / len(busy)
+        self._n_under_way[way] += change
+        self._at = now
+
+
+class DiskClock:
+    """Seconds of pieces that threads move.
+
+    Attributes:
+        seconds: see DiskSeconds; current while nothing is under way.
+    """
+
+    def __init__(self) -> None:
+        self._counted, self._lock = DiskSeconds(), threading.Lock()
+        self.seconds = self._counted.seconds
+
+    @contextmanager
+    def __call__(self, way: int) -> Iterator[None]:
+        """A piece is on its way within the with-block."""
+        self._count(way, 1)
+        try:
+            yield
+        finally:
+            self._count(way, -1)
+
+    def _count(self, way: int, change: int) -> None:
+        with self._lock:
+            self._counted.count(way, change, time.perf_counter())
+
+
+class DiskLanes:
+    """What leaves waits for nothing that comes back, nor the other way round.
+
+    Args:
+        file: the file.
+
+    Attributes:
+        out, back: the lanes.
+        record: see ArrayMover.
+    """
+
+    def __init__(self, file: SpillFile) -> None:
+        self._clock = DiskClock()
+        self.record: Record | None = None
+        self.out, self.back = (
+            DiskLane(move, f"scaffe-{way}", partial(self._clock, number), partial(self._show, way))
+            for number, (way, move) in enumerate(((OUT, file.write), (BACK, file.read))))
+
+    def bandwidth(self) -> Bandwidth | None:
+        """Bytes a second that each way would have alone, of all moves so far; None: one had none."""
+        if not (self.out.n_bytes and self.back.n_bytes):
+            return None
+        out, back = self._clock.seconds
+        return Bandwidth(self.out.n_bytes / out, self.back.n_bytes / back)
+
+    def close(self) -> None:
+        """End the threads, after the pieces that they are at."""
+        for lane in (self.out, self.back):
+            lane.close()
+
+    def _show(self, way: str, label: str, start: float, end: float) -> None:
+        if self.record is not None:
+            self.record(way, label, start, end)

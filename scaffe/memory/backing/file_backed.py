@@ -1,0 +1,197 @@
+"""Memory of parameters and histories that a spill file backs: they can be made without ever being there whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from scaffe import mapped_files
+from scaffe.errors import UserError
+from scaffe.mapped_memory import HUGE_BYTES, PAGE_BYTES, address, dismiss, in_pages, make_file, make_private, reserved
+from scaffe.memory.backing.spill_file import CHUNK_BYTES, SpillFile
+
+LEAST_BYTES = 64 << 20  # of a window
+SHARE = 4  # a window is at least this part of all that was made before, so that there are few
+
+
+class Windows:
+    """Pieces of the file, each at addresses in one piece; what does not fit behind the last one gets a new one. Two may
+    show the same part of the file: they then show the same pages.
+
+    Args:
+        file: what is shown; parts behind its end may not be touched.
+        rank: says a line where a page is lost; below 0: the only one.
+    """
+
+    def __init__(self, file: SpillFile, rank: int) -> None:
+        self._file, self._rank = file, rank
+        self._windows: list[tuple[int, np.ndarray]] = []  # where each begins in the file, and its memory
+
+    def part(self, start: int, n_bytes: int) -> np.ndarray:
+        """The file's bytes from ``start`` on, uint8, in one piece. Raises UserError: no addresses are left."""
+        for begin, memory in reversed(self._windows):
+            end = begin + memory.nbytes
+            if begin <= start < end and start + n_bytes <= end:  # an empty part has an address too
+                found: np.ndarray = memory[start - begin:start - begin + n_bytes]
+                return found
+        begin = start // HUGE_BYTES * HUGE_BYTES
+        self._windows.append((begin, self._new(begin, start + n_bytes)))
+        return self.part(start, n_bytes)
+
+    def of(self, array: np.ndarray) -> tuple[int, np.ndarray]:
+        """The window that has an array: its place in the file, in bytes, and its memory. Raises ValueError: none."""
+        for begin, memory in self._windows:
+            if 0 <= address(array) - address(memory) < memory.nbytes:
+                return begin, memory
+        raise ValueError("expected an array within a window of the file")
+
+    def offset(self, array: np.ndarray) -> int:
+        """An array's place in the file, in bytes."""
+        begin, memory = self.of(array)
+        return begin + address(array) - address(memory)
+
+    def leave_memory(self, end: int) -> None:
+        """Give the pages before a place in the file back, which the file has. Raises OSError."""
+        for begin, memory in self._windows:
+            dismiss(address(memory), max(min(end - begin, memory.nbytes), 0))
+
+    def forget_before(self, array: np.ndarray) -> None:
+        """Give up the windows before an array's: their addresses go with the last array there."""
+        first = next(i for i, (_, memory) in enumerate(self._windows) if memory is self.of(array)[1])
+        del self._windows[:first]
+
+    def _new(self, begin: int, end: int) -> np.ndarray:
+        least = -(-(end - begin) // HUGE_BYTES) * HUGE_BYTES
+        try:
+            memory = reserved(max(least, LEAST_BYTES, begin // SHARE // HUGE_BYTES * HUGE_BYTES))
+        except UserError:
+            memory = reserved(least)
+        make_file(memory, self._file.descriptor, begin)
+        mapped_files.watch(memory, f"folder {self._file.folder}", self._rank)
+        return memory
+
+
+ALIGN_ELEMS = 16  # as in the flat buffers, so that parameters that are made in turn lie as they do there
+
+
+class BackedMemory:
+    """Addresses that show a file, each its own place there, or private pages.
+
+    What is made here lies in the file at first, whose pages the system takes out of memory as it needs them. A memory
+    plan hides it, moves it into private pages and back by itself, and shows it to whoever wants to read it whole.
+
+    Args:
+        file: its beginning is used, as far as ``n_bytes``. A disk that does not give it back ends the process.
+        rank: that then says a line; below 0: the only one.
+
+    Attributes:
+        file, n_bytes: see there.
+    """
+
+    stays: ClassVar[bool] = True
+
+    def __init__(self, file: SpillFile, rank: int = -1) -> None:
+        self.file, self.n_bytes, self._windows = file, 0, Windows(file, rank)
+        self._is_whole = True  # all of it shows the file
+
+    def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
+        """Zeros, (n_elems,), behind what was asked for before, which leaves memory. Raises UserError: a full disk,
+        or no addresses are left."""
+        return self._behind(self.n_bytes, n_elems, np.dtype(dtype))
+
+    def pages(self, n_bytes: int) -> np.ndarray:
+        """Zeros, uint8, (n_bytes,), that begin with a huge page; else as ``zeros``."""
+        return self._behind(-(-self.n_bytes // HUGE_BYTES) * HUGE_BYTES, n_bytes, np.dtype(np.uint8))
+
+    def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
+        """An array, (n_elems,), for pieces of which each starts at an element of it.
+
+        Returns:
+            the memory that they lie in, if each does so where it should: at other addresses, if these are no single
+            piece; else new memory.
+        """
+        dtype = np.dtype(dtype)
+        first = self.offset(pieces[0]) if pieces else 0
+        there = [first + start * dtype.itemsize for start in starts]
+        if pieces and [self.offset(piece) for piece in pieces] == there:
+            return self._windows.part(first, n_elems * dtype.itemsize).view(dtype)
+        return self.pages(n_elems * dtype.itemsize).view(dtype)
+
+    def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """Whether two arrays made here show the same part of the file."""
+        return self.offset(one) == self.offset(other)
+
+    def keep(self, whole: np.ndarray, shown: Sequence[np.ndarray] = ()) -> None:
+        """Have an array in private pages, which keep its contents, but for arrays within it, whole pages, that go on to
+        show the file. Raises UserError: there are no pages."""
+        self._windows.forget_before(whole)
+        self._is_whole, (begin, memory) = False, self._windows.of(whole)
+        start = self.offset(whole) - begin
+        for each in sorted(shown, key=self.offset):
+            _keep(memory, start, self.offset(each) - begin)
+            start = self.offset(each) - begin + each.nbytes
+        _keep(memory, start, self.offset(whole) - begin + whole.nbytes)
+
+    def show(self, array: np.ndarray) -> None:
+        """Have an array, whole pages, show the file. What private pages have is lost. Raises UserError."""
+        make_file(array, self.file.descriptor, self.offset(array))
+
+    def hide(self, array: np.ndarray) -> None:
+        """Have private pages, zero, for an array, whole pages, that shows the file. Raises UserError."""
+        self._is_whole = False
+        make_private(array)
+
+    def offset(self, array: np.ndarray) -> int:
+        """The array's place in the file, in bytes."""
+        return self._windows.offset(array)
+
+    def _behind(self, start: int, n_elems: int, dtype: np.dtype) -> np.ndarray:
+        end = start + -(-n_elems // ALIGN_ELEMS) * ALIGN_ELEMS * dtype.itemsize
+        self.file.reserve(-(-end // HUGE_BYTES) * HUGE_BYTES)
+        made = self._windows.part(start, end - start)
+        if self._is_whole:
+            self._windows.leave_memory(self.n_bytes // PAGE_BYTES * PAGE_BYTES)
+        self.n_bytes = end
+        return made[:n_elems * dtype.itemsize].view(dtype)
+
+
+def _keep(memory: np.ndarray, start: int, end: int) -> None:
+    """Make whole pages private, a chunk at a time, with their contents."""
+    for at in range(start, end, CHUNK_BYTES):
+        chunk = memory[at:min(at + CHUNK_BYTES, -(-end // PAGE_BYTES) * PAGE_BYTES)]
+        contents = chunk.copy()
+        make_private(chunk)
+        chunk[...] = contents
+
+
+def on_disk(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros, (n_elems,), that lie in a file of their own without a name, for as long as they are used.
+
+    Raises:
+        UserError: there is no such folder, or the disk is full.
+    """
+    file = SpillFile(folder)
+    try:
+        return BackedMemory(file).zeros(n_elems, dtype)
+    finally:
+        file.close()
+
+
+class MadeOnHost:
+    """See ParamMemory. Parameters wait here until it is known which of them lie on the device."""
+
+    stays: ClassVar[bool] = False
+
+    def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
+        """See ParamMemory."""
+        return in_pages(n_elems, np.dtype(dtype))
+
+    def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
+        """See ParamMemory: new memory, whose pages are taken as parameters come."""
+        return in_pages(n_elems, np.dtype(dtype))
+
+    def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """See ParamMemory: never, since ``flat`` takes new memory."""
+        return False

@@ -1,0 +1,204 @@
+"""Which pieces of memory that nobody uses an array gets: a pure account."""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from scaffe.mapped_memory import HUGE_BYTES, Maps, address, advise_huge, anonymous, dismiss, make_private, rounded
+
+MOST_ADDRESS = 1 << 64
+Piece = tuple[int, int]
+"""Its address, and its length in bytes."""
+
+
+class FreePieces:
+    """Pieces of memory that nobody uses. They are divided, and never joined again.
+
+    The system moves whole units, from a multiple of the unit to another, two to three times as fast as other pieces:
+    these are kept together, and an array gets them first, so that what begins with a unit goes on with units.
+
+    Args:
+        unit_bytes: the length of a unit.
+
+    Attributes:
+        n_bytes: of all of them.
+    """
+
+    def __init__(self, unit_bytes: int) -> None:
+        self._unit, self.n_bytes = unit_bytes, 0
+        self._units: list[tuple[int, int]] = []  # by length
+        self._others: list[tuple[int, int]] = []
+
+    def put(self, pieces: Iterable[Piece]) -> None:
+        """Add pieces."""
+        for start, n_bytes in pieces:
+            insort(self._kind(start, n_bytes), (n_bytes, start))
+            self.n_bytes += n_bytes
+
+    def take(self, n_bytes: int) -> list[Piece]:
+        """Take pieces of so many bytes together, or of all there are: units first, and of each kind again and again the
+        longest that is not too long; a part of the shortest where all are. So what was divided once is used whole
+        afterwards, and iterations that ask for the same do not divide more and more."""
+        found = self._taken(self._units, n_bytes, self._unit)
+        found += self._taken(self._others, n_bytes - _length(found), 1)
+        if self._units and _length(found) < n_bytes:
+            self._divide_unit()
+            found += self._taken(self._others, n_bytes - _length(found), 1)
+        return found
+
+    def take_within(self, start: int, end: int) -> list[Piece]:
+        """Take all that lie between two addresses, in their order."""
+        found = sorted((at, n_bytes) for kind in (self._units, self._others) for n_bytes, at in kind
+                       if start <= at < end)
+        for at, n_bytes in found:
+            kind = self._kind(at, n_bytes)
+            del kind[bisect_left(kind, (n_bytes, at))]
+            self.n_bytes -= n_bytes
+        return found
+
+    def clear(self) -> list[Piece]:
+        """Take all."""
+        return self.take_within(0, MOST_ADDRESS)
+
+    def _taken(self, kind: list[tuple[int, int]], n_bytes: int, least: int) -> list[Piece]:
+        """Pieces of one kind, of which a part is a multiple of the least; at most so many bytes together."""
+        found = list[Piece]()
+        while kind and n_bytes >= least:
+            length, start = kind.pop(max(bisect_right(kind, (n_bytes, MOST_ADDRESS)) - 1, 0))
+            if length > n_bytes:
+                part = n_bytes // least * least
+                insort(kind, (length - part, start + part))
+                length = part
+            found.append((start, length))
+            n_bytes -= length
+            self.n_bytes -= length
+        return found
+
+    def _divide_unit(self) -> None:
+        """Let a unit, of the shortest piece of units, be divided from now on."""
+        length, start = self._units.pop(0)
+        if length > self._unit:
+            insort(self._units, (length - self._unit, start))
+        insort(self._others, (self._unit, start + length - self._unit))
+
+    def _kind(self, start: int, n_bytes: int) -> list[tuple[int, int]]:
+        return self._others if start % self._unit or n_bytes % self._unit else self._units
+
+
+def _length(pieces: Iterable[Piece]) -> int:
+    return sum(n_bytes for _, n_bytes in pieces)
+
+
+WORTH_BYTES = 1 << 18  # shorter pieces take longer to move than new pages do: all cores hear of a move
+MOVES = 1 | 2 | 4  # MREMAP_MAYMOVE, MREMAP_FIXED, MREMAP_DONTUNMAP
+
+_mremap = ctypes.CDLL(None, use_errno=True).mremap
+_mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+_mremap.restype = ctypes.c_void_p
+
+
+class Pages:
+    """Arrays at fixed addresses. What an array leaves when it is dropped, those that come next get: its pages are moved
+    to their addresses, as they are, which takes less time than new pages, which the system has to fill with zeros.
+
+    Or, once they are arranged, arrays some of which overlap: then nothing is moved either.
+
+    Args:
+        lengths: in bytes, as ``rounded`` gives them.
+
+    Attributes:
+        arrays: uint8, one for each length.
+        most_bytes: that arrays and the pages which wait for one may have together, without what is arranged.
+        n_bytes: that they have.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._whole, at = anonymous(sum(-(-n // HUGE_BYTES) * HUGE_BYTES for n in lengths)), 0
+        self.arrays: list[np.ndarray] = []
+        self._pieces: dict[int, list[Piece]] = {}  # of the arrays that are there
+        self._free, self._maps = FreePieces(HUGE_BYTES), Maps()
+        self.most_bytes = self.n_bytes = 0
+        for n_bytes in lengths:
+            self.adopt(self._whole[at:at + n_bytes])
+            at += -(-n_bytes // HUGE_BYTES) * HUGE_BYTES
+        self._apart, self._n_arranged = list(self.arrays), 0
+
+    def adopt(self, memory: np.ndarray) -> None:
+        """Add an array that has memory already, uint8, whole pages; if these are huge, they may be so."""
+        self.arrays.append(memory)
+        advise_huge(memory)
+
+    def arrange(self, offsets: Sequence[int] | None) -> None:
+        """Have the first arrays at these offsets of one memory, in bytes; None: apart. Their contents are lost."""
+        for number in range(len(self._apart)):
+            self.drop(number)
+        self.give_back()
+        self._n_arranged = 0 if offsets is None else len(self._apart)
+        for number, array in enumerate(self._apart):
+            start = 0 if offsets is None else offsets[number]
+            self.arrays[number] = array if offsets is None else self._whole[start:start + array.nbytes]
+            advise_huge(self.arrays[number])
+        if offsets is not None:
+            ends = [start + array.nbytes for start, array in zip(offsets, self._apart, strict=True)]
+            advise_huge(self._whole[:rounded(max(ends, default=0))])
+
+    def take(self, number: int) -> None:
+        """Have pages for an array, with any contents, unless it is there."""
+        if number in self._pieces or number < self._n_arranged:
+            return
+        start = address(self.arrays[number])
+        end = start + self.arrays[number].nbytes
+        if self._maps.are_many():
+            self._pieces[number] = self._renewed(self.arrays[number])
+            return
+        found = self._free.take_within(start, end)  # its own, which nobody has taken meanwhile
+        edges = [start, *(edge for at, n_bytes in found for edge in (at, at + n_bytes)), end]
+        for gap in zip(edges[::2], edges[1::2], strict=True):
+            found += self._filled(self.arrays[number], *(edge - start for edge in gap))
+        self._pieces[number] = found
+
+    def _renewed(self, array: np.ndarray) -> list[Piece]:
+        """Have new pages for an array, in one range: pages that come from elsewhere make several. As many that wait go
+        back."""
+        start, n_bytes = address(array), array.nbytes
+        self._release(self._free.take_within(start, start + n_bytes))
+        self._release(self._free.take(n_bytes))
+        make_private(array)
+        self.n_bytes += n_bytes
+        return [(start, n_bytes)]
+
+    def _filled(self, array: np.ndarray, first: int, stop: int) -> Iterator[Piece]:
+        """Have pages in part of an array: some that wait for one, and new ones, by the first write, beyond."""
+        at, end = address(array) + first, address(array) + stop
+        for start, n_bytes in self._free.take(end - at):
+            if _mremap(start, n_bytes, n_bytes, MOVES, at) != at:  # an old system, or too many pieces: a new page
+                dismiss(start, n_bytes)
+                make_private(array[at - address(array):][:n_bytes])  # where addresses may be gone by now
+            yield at, n_bytes
+            at += n_bytes
+        if at < end:
+            self.n_bytes += end - at
+            yield at, end - at
+
+    def drop(self, number: int) -> None:
+        """Let others have an array's pages, or the system, if it is there. Its contents are lost. Raises OSError."""
+        for piece in self._pieces.pop(number, []):
+            if self.n_bytes > self.most_bytes or piece[1] < WORTH_BYTES:
+                self._release([piece])
+            else:
+                self._free.put([piece])
+
+    def give_back(self) -> None:
+        """Give the pages that wait for an array, and those of arranged ones, back to the system. Raises OSError."""
+        self._release(self._free.clear())
+        if self._n_arranged:
+            dismiss(address(self._whole), self._whole.nbytes)
+
+    def _release(self, pieces: Sequence[Piece]) -> None:
+        for start, n_bytes in pieces:
+            dismiss(start, n_bytes)
+            self.n_bytes -= n_bytes

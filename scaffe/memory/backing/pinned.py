@@ -1,0 +1,268 @@
+"""Page-locked host memory in which arrays of a device lie while they are away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scaffe.layers.kernels import device
+from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock
+from scaffe.memory.backing.speeds import link_speed
+from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Record
+from scaffe.memory.plan.fitting import fitted_together, least_together
+from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.placements import Placement
+from scaffe.memory.plan.plan import Plan
+from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.memory.problem.tensors import Held
+
+
+class PinnedPlaces:
+    """One place for each array that moves: those that last keep theirs, and so do parameters that are written anew for
+    each iteration; the others have one for as long as a plan does.
+
+    Args:
+        lengths: of all arrays, in bytes.
+        lasting: by number those that keep theirs, with their places; an empty array where there is none yet: these are
+            zero at first.
+
+    Attributes:
+        lengths: see there.
+    """
+
+    def __init__(self, lengths: Sequence[int], lasting: Mapping[int, np.ndarray]) -> None:
+        self.lengths = lengths
+        blank = _divided(lengths, sorted(number for number, place in lasting.items() if not place.nbytes))
+        for place in blank.values():
+            place[...] = 0
+        self._lasting = {**lasting, **blank}
+        self._moved: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """An array's place, uint8. Raises KeyError: it has none."""
+        return self._lasting[number] if number in self._lasting else self._moved[number]
+
+    def move(self, numbers: Collection[int]) -> None:
+        """Have places for these, and no others but those that keep theirs."""
+        wanted = sorted(number for number in numbers if number not in self._lasting)
+        if wanted != list(self._moved):
+            self._moved.clear()
+            self._moved = _divided(self.lengths, wanted)
+
+
+def _divided(lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, np.ndarray]:
+    whole, start, found = device.pinned(sum(lengths[i] for i in numbers), np.uint8), 0, {}
+    for number in numbers:
+        found[number] = whole[start:start + lengths[number]]
+        start += lengths[number]
+    return found
+
+
+class DeviceMover:
+    """See ArrayMover. The stream that computes (the current one) waits for copies by event, and the copies for it:
+
+    - a copy begins behind all that was queued for computing when it was asked for: behind the last use of its array,
+      or of the arrays whose memory it writes;
+    - ``wait`` has computing go on behind an array's last copy: its contents are there, or its memory is free. So a copy
+      into memory that another array has left, or one back of what was copied out, comes behind the copy out if it is
+      asked for behind the wait for that, as plans have it;
+    - copies one way run one after another, and beside those the other way: links carry both at once.
+
+    Args:
+        memory: the arrays' memory on the device.
+        places: theirs on the host.
+
+    Attributes:
+        record: see ArrayMover.
+        saved, fetched: bytes of the copies that were queued so far.
+    """
+
+    holds_host: ClassVar[bool] = False
+
+    def __init__(self, memory: ArrayMemory, places: PinnedPlaces) -> None:
+        self._memory, self._places = memory, places
+        self._out, self._back = CopyLane(device.stream()), CopyLane(device.stream())
+        self._reached = _event()
+        self._done: dict[int, Any] = {}  # by array: behind its last copy
+        self._open: dict[int, str] = {}  # names of the arrays whose last copy nobody has waited for
+        self._waits: CopyLane | None = None  # on the stream that computes, once somebody records
+        self.record: Record | None = None
+        self.saved = self.fetched = 0
+
+    def place(self, numbers: Collection[int]) -> None:
+        """See ArrayMover."""
+        self._places.move(numbers)
+
+    def save(self, number: int, name: str) -> None:
+        """See ArrayMover."""
+        self._queue(self._out, device.copy_to_pinned, number, "save", name)
+        self.saved += self._memory.arrays[number].nbytes
+
+    def fetch(self, number: int, name: str) -> None:
+        """See ArrayMover."""
+        self._queue(self._back, device.copy_from_pinned, number, "fetch", name)
+        self.fetched += self._memory.arrays[number].nbytes
+
+    def wait(self, number: int) -> None:
+        """See ArrayMover: the host does not wait. Raises KeyError: no copy was queued for the array."""
+        name = self._open.pop(number)
+        if self.record is not None:
+            self._waits = self._waits or CopyLane(device.current_stream())
+            self._waits.begin(f"wait {name}")
+        device.current_stream().wait_event(self._done[number])
+        if self.record is not None and self._waits is not None:
+            self._waits.end()
+
+    def settle(self) -> None:
+        """See ArrayMover: the host does not wait."""
+        for number in list(self._open):
+            self.wait(number)
+        for name, lane in ((OUT, self._out), (BACK, self._back), (WAITS, self._waits)):
+            if self.record is not None and lane is not None:
+                lane.report(partial(self.record, name))
+
+    def bandwidth(self) -> Bandwidth | None:
+        """See ArrayMover: not measured, since copies compete with those of batches."""
+        return None
+
+    def close(self) -> None:
+        """See ArrayMover: wait until no copy reads or writes the arrays any more."""
+        for lane in (self._out, self._back):
+            lane.stream.synchronize()
+
+    def _queue(self, lane: CopyLane, copy: Any, number: int, what: str, name: str) -> None:
+        self._reached.record(device.current_stream())
+        lane.stream.wait_event(self._reached)
+        if self.record is not None:
+            lane.begin(f"{what} {name}")
+        copy(self._memory.arrays[number], self._places[number], lane.stream)
+        if self.record is not None:
+            lane.end()
+        if number not in self._done:
+            self._done[number] = _event()
+        self._done[number].record(lane.stream)
+        self._open[number] = name
+
+
+def _event() -> Any:
+    return device.load().cuda.Event(disable_timing=True)
+
+
+Bind = Callable[[Any], None]
+
+
+class PinnedLasting:
+    """See LastingArrays. What is shown lies on the host, and whoever reads or writes it uses it there.
+
+    Args:
+        names: of the arrays, by number.
+        binds: for each, what is told where it is: an array uint8 on the device, or on the host.
+        changing: those that passes change; what the host has of the others is always true.
+        memory: theirs on the device.
+        places: theirs on the host, which are true at first.
+        renewed: further arrays, by number, whose contents nobody needs once an iteration begins.
+    """
+
+    def __init__(self, names: dict[int, str], binds: dict[int, Bind], changing: Collection[int],
+                 memory: ArrayMemory, places: PinnedPlaces, renewed: Collection[int] = ()) -> None:
+        self._names, self._binds, self._changing = names, binds, changing
+        self._memory, self._places, self._all = memory, places, {*names, *renewed}
+        self._staying = set(names)
+        self._shown: set[int] = set()
+        self.leave()
+
+    def move(self, numbers: Collection[int]) -> None:
+        """See LastingArrays. All must be shown."""
+        self._staying = self._names.keys() - set(numbers)
+
+    def begin(self, mover: ArrayMover) -> None:
+        """See LastingArrays."""
+        for number in sorted(self._shown):
+            self._binds[number](self._memory.arrays[number])
+            if number in self._staying:
+                mover.fetch(number, self._names[number])
+                mover.wait(number)
+        self._shown.clear()
+
+    def show(self, numbers: Collection[int]) -> None:
+        """See LastingArrays. The host waits for the device."""
+        hidden = sorted((self._all - self._shown) & set(numbers))
+        for number in hidden:
+            if number in self._changing and number in self._staying and self._memory.arrays:
+                device.copy_to_pinned(self._memory.arrays[number], self._places[number], device.current_stream())
+            self._binds[number](self._places[number])
+        if hidden:
+            device.current_stream().synchronize()
+        self._shown.update(hidden)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """See LastingArrays: page-locked memory stays."""
+
+    def leave(self) -> None:
+        """See LastingArrays."""
+        self.show(self._all)
+
+
+class Pinned:
+    """See Below. All arrays of a plan lie in one piece of the device's memory.
+
+    Args:
+        allocate: n_bytes → uint8, on the device.
+        n_bytes: of that piece.
+    """
+
+    def __init__(self, allocate: Callable[[int], Any], n_bytes: int) -> None:
+        self._allocate, self._n_bytes = allocate, n_bytes
+        self._memory: Any = None
+        self._places: PinnedPlaces | None = None
+
+    def bandwidth(self) -> Bandwidth:
+        """See Below: of the link between device and host."""
+        return link_speed(self.whole())
+
+    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> DeviceArena:
+        """See Below."""
+        everything = [*lengths, *(each.part.n_bytes for each in held)]
+        lasting = {number: each.memory for number, each in enumerate(held, len(lengths))
+                   if each.part.lasts or each.is_renewed}
+        self._places = PinnedPlaces(everything, lasting)
+        return DeviceArena(self.whole(), everything)
+
+    def mover(self, memory: ArrayMemory) -> DeviceMover:
+        """See Below. Behind ``memory``."""
+        return DeviceMover(memory, self._host())
+
+    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> PinnedLasting:
+        """See Below. Behind ``memory``."""
+        first = len(self._host().lengths) - len(held)
+        binds = {first + i: each.bind for i, each in enumerate(held)}
+        changing = {first + i for i, each in enumerate(held) if each.part.changes}
+        renewed = [first + i for i, each in enumerate(held) if each.is_renewed]
+        return PinnedLasting(names, binds, changing, memory, self._host(), renewed)
+
+    def clock(self) -> DeviceClock:
+        """See Below."""
+        return DeviceClock()
+
+    def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
+               n_blobs: int) -> tuple[Plan, Layout]:
+        """See Below."""
+        return fitted_together(iteration, place, n_bytes, bandwidth)
+
+    def least_bytes(self, iteration: Iteration) -> int:
+        """See Below."""
+        return least_together(iteration)
+
+    def whole(self) -> Any:
+        """All of it, uint8."""
+        if self._memory is None:
+            self._memory = self._allocate(self._n_bytes)
+        return self._memory
+
+    def _host(self) -> PinnedPlaces:
+        if self._places is None:
+            raise RuntimeError("a device's arrays have no memory yet")
+        return self._places

@@ -1,0 +1,1 @@
+"""Which arrays stay, are offloaded or are computed again: pure."""

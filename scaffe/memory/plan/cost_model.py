@@ -1,0 +1,86 @@
+"""How long an iteration takes under a plan: a queue of moves beside the steps, or one each way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaffe.memory.plan.plan import Action, Do, Plan
+from scaffe.memory.problem.iteration import Bandwidth, Iteration
+
+
+@dataclass
+class Prediction:
+    """Seconds and bytes of one iteration.
+
+    Attributes:
+        compute: seconds of the steps themselves.
+        again: seconds of computing arrays once more.
+        waited: seconds in which a step waits for a move.
+        saved, fetched: bytes moved out and back.
+    """
+
+    compute: float
+    again: float = 0.0
+    waited: float = 0.0
+    saved: int = 0
+    fetched: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole iteration."""
+        return self.compute + self.again + self.waited
+
+    @property
+    def slowdown(self) -> float:
+        """Times the iteration without a limit."""
+        return self.seconds / self.compute if self.compute else 1.0
+
+
+def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Prediction:
+    """The times of one iteration. Moves run one after another, in the order in which they are begun; beside those the
+    other way, where the slow memory gives both at once."""
+    found, queue = Prediction(sum(iteration.seconds)), _Queue(iteration, bandwidth)
+    now = 0.0
+    for step, seconds in enumerate(iteration.seconds):
+        for action in plan.before[step]:
+            if action.do is Do.AGAIN:
+                found.again += iteration.again_seconds(action.part)
+                now += iteration.again_seconds(action.part)
+            elif action.do is Do.FETCH:
+                queue.begin(action, now, found)
+            else:  # GONE, HERE
+                now += queue.wait(action, now, found)
+        now += seconds
+        for action in plan.after[step]:
+            if action.do is Do.SAVE:
+                queue.begin(action, now, found)
+            elif action.do is Do.GONE:
+                now += queue.wait(action, now, found)
+    return found
+
+
+class _Queue:
+    """The moves, one after another, or so each way."""
+
+    def __init__(self, iteration: Iteration, bandwidth: Bandwidth) -> None:
+        self._iteration, self._bandwidth = iteration, bandwidth
+        self._done: dict[int, float] = {}
+        self._free_at = {False: 0.0, True: 0.0}  # True: moves out, where they have a queue of their own
+
+    def begin(self, action: Action, now: float, found: Prediction) -> None:
+        """Put a move into the queue."""
+        n_bytes = self._iteration.parts[action.part].n_bytes
+        saves = action.do is Do.SAVE
+        rate = self._bandwidth.out if saves else self._bandwidth.back
+        queue = saves and self._bandwidth.at_once
+        self._free_at[queue] = self._done[action.part] = max(self._free_at[queue], now) + n_bytes / rate
+        if saves:
+            found.saved += n_bytes
+        else:
+            found.fetched += n_bytes
+
+    def wait(self, action: Action, now: float, found: Prediction) -> float:
+        """Wait for an array's last move. Returns the seconds that this takes."""
+        waited = max(0.0, self._done[action.part] - now)
+        found.waited += waited
+        return waited

@@ -1,0 +1,213 @@
+"""Which arrays are in memory in which steps, where moving them takes no time: the least that given choices need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scaffe.memory.plan.plan import Choice, MemoryTooSmallError
+from scaffe.memory.problem.iteration import Bandwidth, Iteration, Part
+
+TOGETHER = (Choice.KEEP, Choice.BEHIND, Choice.BETWEEN)  # in memory from forward to backward
+LATE = (Choice.LATE, Choice.BETWEEN)  # from backward to a late update
+
+
+@dataclass
+class Needs:
+    """When each array must be in memory.
+
+    Attributes:
+        spans: for each array, intervals of steps, both ends inclusive.
+        first, last: for each array, the steps of backward that need it first and last; -1 if none does.
+        back_at: array that leaves memory → the step of backward that needs it first.
+        again: for each step, the arrays to compute again before it, in order.
+        n_bytes: in memory in each step.
+    """
+
+    spans: list[list[tuple[int, int]]]
+    first: list[int]
+    last: list[int]
+    back_at: dict[int, int] = field(default_factory=dict)
+    again: dict[int, list[int]] = field(default_factory=dict)
+    n_bytes: list[int] = field(default_factory=list)
+
+    def move(self, iteration: Iteration, number: int, choice: Choice = Choice.MOVE) -> None:
+        """Let an array move that was kept, or that moved less often. No other one is needed at other times by that."""
+        part, step = iteration.parts[number], self.first[number]
+        if step >= 0 and part.is_away_before(step):
+            self.back_at[number] = step
+        spans = _spans(part, self.back_at.get(number), self.last[number], choice)
+        for intervals, n_bytes in ((self.spans[number], -part.n_bytes), (spans, part.n_bytes)):
+            for first, final in intervals:
+                for i in range(first, final + 1):
+                    self.n_bytes[i] += n_bytes
+        self.spans[number] = spans
+
+
+def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
+    """The steps in which each array is in memory: first those of backward, since what is computed again needs inputs.
+
+    Args:
+        iteration: the arrays and steps.
+        choices: one for each array.
+    """
+    found = Needs([], [-1] * len(iteration.parts), [-1] * len(iteration.parts))
+    users: dict[int, list[int]] = {}
+    for number, part in enumerate(iteration.parts):
+        for step in part.backward:
+            users.setdefault(step, []).append(number)
+    for step in sorted(users):
+        for number in users[step]:
+            _bring(iteration, choices, number, step, found)
+    for number, part in enumerate(iteration.parts):
+        stays = part.lasts and choices[number] is Choice.KEEP
+        found.spans.append([(0, len(iteration.seconds) - 1)] if stays else
+                           _spans(part, found.back_at.get(number), found.last[number], choices[number]))
+    found.n_bytes = _resident(iteration, found.spans)
+    return found
+
+
+def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: int, found: Needs) -> None:
+    """Have an array in memory in a step of backward; what it is computed from comes first."""
+    part = iteration.parts[number]
+    if found.first[number] >= 0:
+        found.last[number] = step
+        return
+    if choices[number] not in TOGETHER and part.is_away_before(step):
+        found.back_at[number] = step
+        if choices[number] is Choice.AGAIN and part.again:
+            for source in part.again.inputs:
+                _bring(iteration, choices, source, step, found)
+            found.again.setdefault(step, []).append(number)
+    found.first[number] = found.last[number] = step
+
+
+def _spans(part: Part, back_at: int | None, last: int, choice: Choice) -> list[tuple[int, int]]:
+    used = part.forward or part.backward
+    if not used or part.momentary:
+        return [(step, step) for step in used]
+    if back_at is None:
+        found = [(used[0], max(part.forward[-1] if part.forward else last, last))]
+    else:
+        found = [*([(used[0], part.forward[-1])] if part.forward else []), (back_at, last)]
+    if part.late and part.late[0] - found[-1][1] > 1 and choice not in LATE:
+        return [*found, (part.late[0], part.late[-1])]
+    return [*found[:-1], (found[-1][0], max(found[-1][1], *part.late))] if part.late else found
+
+
+def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    change = [0] * (len(iteration.seconds) + 1)
+    for part, intervals in zip(iteration.parts, spans, strict=True):
+        for first, final in intervals:
+            change[first] += part.n_bytes
+            change[final + 1] -= part.n_bytes
+    n_bytes, total = [], 0
+    for difference in change[:-1]:
+        total += difference
+        n_bytes.append(total)
+    return n_bytes
+
+
+def least_bytes(iteration: Iteration) -> int:
+    """The least memory for which there is a plan: every array that can leave does, and comes back just in time.
+
+    Computing again instead of moving needs inputs in memory, so no other choices need less in any step.
+    """
+    return max(needs(iteration, [Choice.MOVE] * len(iteration.parts)).n_bytes, default=0)
+
+
+Ways = tuple[Choice, ...]
+
+
+def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float) -> list[Choice]:
+    """Choices that need no more than the limit in any step.
+
+    Args:
+        iteration: the arrays and steps.
+        n_bytes: the limit.
+        bandwidth: of the slow memory.
+        ways: in which an array may leave: of MOVE, AGAIN and, beside MOVE, LATE.
+        share: the part of a move's seconds that counts as its cost: 0 if all moves hide behind computing, 1 if none do.
+
+    Raises:
+        MemoryTooSmallError: there are no such choices.
+    """
+    choices, leaving = [Choice.KEEP] * len(iteration.parts), _cheapest_first(iteration, bandwidth, ways, share)
+    need = needs(iteration, choices)
+    while (most := max(need.n_bytes, default=0)) > n_bytes:
+        step = need.n_bytes.index(most)
+        found = next((each for each in leaving if _lies_idle(iteration, need, each, step)), None)
+        if found is not None:
+            choices[found.number] = found.way
+            leaving = [each for each in leaving if each.number != found.number or _goes_beyond(each.way, found.way)]
+        elif not _move_instead(iteration, choices, need, step, ways):
+            raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
+        if found is not None and found.way is not Choice.AGAIN:
+            need.move(iteration, found.number, found.way)
+        else:
+            need = needs(iteration, choices)
+    return choices
+
+
+def _goes_beyond(way: Choice, other: Choice) -> bool:
+    """Whether an array that leaves in the other way may yet come to leave in this one."""
+    return other is Choice.LATE and way is not Choice.LATE
+
+
+class _Leaving(NamedTuple):
+    """How an array may leave memory, in the order in which arrays do: at the least cost per byte, of equal ones the
+    longest."""
+
+    cost: float
+    less_n_bytes: int
+    number: int
+    place: int
+    way: Choice
+
+
+def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Leaving]:
+    """All ways in which arrays may leave; what is updated late may do so before, too, or not."""
+    found = []
+    for number, part in enumerate(iteration.parts):
+        costs = {Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)} if part.again else {}
+        for way, n_less in ((Choice.MOVE, 0), *([(Choice.LATE, 1)] if part.late and part.lasts else [])):
+            n_saves, n_reads = (part.n_saves, part.n_visits - n_less) if part.lasts else (1, 1)
+            costs[way] = share * (n_saves / bandwidth.out + n_reads / bandwidth.back)
+        found += [_Leaving(costs[way], -part.n_bytes, number, place, way) for place, way in enumerate(ways)
+                  if way in costs]
+    return sorted(found)
+
+
+def _lies_idle(iteration: Iteration, need: Needs, leaving: _Leaving, step: int) -> bool:
+    """Whether an array is in memory in a step only for later ones, and would not be if it left so."""
+    part = iteration.parts[leaving.number]
+    spans = need.spans[leaving.number]
+    if part.lasts:
+        stays = [used[0] <= step <= used[-1] for used in part.uses]
+        between = leaving.way is Choice.LATE and part.backward and part.backward[0] <= step <= part.late[-1]
+        return any(first <= step <= final for first, final in spans) and not any(stays) and not between
+    if not part.forward:
+        return False
+    first = part.backward[0] if part.backward else spans[0][1]
+    return part.forward[-1] < step < first
+
+
+def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step: int, ways: Ways) -> bool:
+    """Move arrays that would be computed again, where these or their inputs fill a step. Returns whether there were
+    some."""
+    crowd = {number for number, spans in enumerate(need.spans) if len(spans) > 1 and spans[1][0] <= step <= spans[1][1]}
+    crowd |= {number for number, spans in enumerate(need.spans)
+              if spans and not iteration.parts[number].backward and spans[-1][0] <= step <= spans[-1][1]}
+    blamed = [number for number, choice in enumerate(choices) if choice is Choice.AGAIN
+              and need.back_at.get(number, step + 1) <= step and crowd & {number, *_inputs(iteration, number)}]
+    if Choice.MOVE not in ways or not blamed:
+        return False
+    for number in blamed:
+        choices[number] = Choice.MOVE
+    return True
+
+
+def _inputs(iteration: Iteration, number: int) -> tuple[int, ...]:
+    again = iteration.parts[number].again
+    return again.inputs if again else ()

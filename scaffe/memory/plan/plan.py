@@ -1,0 +1,154 @@
+"""A memory plan: for every array keep, move or compute again, as actions before and after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from scaffe.errors import ExpectedError
+from scaffe.memory.problem.iteration import Iteration, Part
+
+
+class MemoryTooSmallError(ExpectedError):
+    """There is no plan within the limit."""
+
+
+class Choice(Enum):
+    """Where an array's contents are between its last use in forward and its first in backward.
+
+    What lasts and is not kept moves at other times, too: between iterations, and between backward and an update that
+    comes late. While a plan is looked for, BEHIND stays between forward and backward, LATE between backward and the
+    update, BETWEEN in both: it moves between iterations alone. In the plan all three are MOVE.
+    """
+
+    KEEP = "keep"
+    MOVE = "move"
+    AGAIN = "recompute"
+    BEHIND = "move behind backward"
+    LATE = "move, but not between backward and a late update"
+    BETWEEN = "move between iterations"
+
+
+class Do(Enum):
+    """What is done with an array before or after a step.
+
+    SAVE begins to write it out; GONE waits until it is written, and its memory free; FETCH begins to read it back; HERE
+    waits until it is read; AGAIN computes it once more; DROP frees its memory, since nobody needs its contents.
+    """
+
+    SAVE = "save"
+    GONE = "gone"
+    FETCH = "fetch"
+    HERE = "here"
+    AGAIN = "again"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something to do with one array, by its number."""
+
+    do: Do
+    part: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done in one iteration.
+
+    Attributes:
+        choices: for each array; KEEP for those whose contents never lie idle.
+        before, after: for each step, the actions in their order.
+        wanted: the choices that it carries out, as they were given.
+    """
+
+    choices: tuple[Choice, ...]
+    before: tuple[tuple[Action, ...], ...]
+    after: tuple[tuple[Action, ...], ...]
+    wanted: tuple[Choice, ...] = ()
+
+    def parts_of(self, do: Do) -> list[int]:
+        """The arrays, by number, of all actions of one kind."""
+        return [action.part for step in (*self.before, *self.after) for action in step if action.do is do]
+
+
+ABSENT, VALID, LEAVING, COMING, SAVED = "absent", "there", "leaving", "coming", "in the slow memory"
+FROM = {Do.SAVE: VALID, Do.GONE: LEAVING, Do.FETCH: SAVED, Do.HERE: COMING, Do.DROP: VALID}
+IN_MEMORY = (VALID, LEAVING, COMING)
+TO = {Do.SAVE: LEAVING, Do.GONE: SAVED, Do.FETCH: COMING, Do.HERE: VALID, Do.DROP: ABSENT}
+
+
+class WrongPlanError(Exception):
+    """A plan that does not do what it should: a defect of whoever made it."""
+
+
+def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None) -> list[int]:
+    """Run a plan on paper, moves as slow as they may be.
+
+    Args:
+        iteration: the arrays and steps.
+        plan: the plan.
+        n_bytes: the limit; None: there is none.
+
+    Returns:
+        the most bytes that are in memory at once during each step.
+
+    Raises:
+        WrongPlanError: an array is used while it is not there, an action does not fit the state that its array is in,
+            something is left at the end, or the limit is exceeded.
+    """
+    state = _at_the_start(iteration, plan)
+    now, used = sum(part.n_bytes for part, each in zip(iteration.parts, state, strict=True) if each in IN_MEMORY), []
+
+    def change(number: int, new: str) -> None:
+        nonlocal now
+        now += iteration.parts[number].n_bytes * ((new in IN_MEMORY) - (state[number] in IN_MEMORY))
+        state[number] = new
+
+    for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
+        for action in before:
+            if action.do is Do.FETCH and step in iteration.joined:
+                raise WrongPlanError(f"step {step} runs with the one before, whose arrays are still there")
+            change(action.part, _acted(iteration, state, action, step))
+        for number in iteration.used_in[step]:
+            change(number, _used(iteration.parts[number], state[number], step))
+        used.append(now)
+        if n_bytes is not None and now > n_bytes:
+            raise WrongPlanError(f"step {step}: {now:,} bytes in memory, the limit is {n_bytes:,}")
+        for action in after:
+            change(action.part, _acted(iteration, state, action, step))
+    if state != _at_the_start(iteration, plan):
+        raise WrongPlanError("an array is left at the end of the iteration, or one that lasts is not where it was")
+    return used
+
+
+def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
+    """Where arrays are between two iterations."""
+    return [ABSENT if not part.lasts else SAVED if choice is Choice.MOVE else VALID
+            for part, choice in zip(iteration.parts, plan.choices, strict=True)]
+
+
+def _used(part: Part, state: str, step: int) -> str:
+    """An array's state once a step has used it."""
+    begins = state == ABSENT and step in part.begins and not part.lasts
+    if state != VALID and not begins:
+        raise WrongPlanError(f"step {step} uses {part.name!r}, which is {state}")
+    return VALID
+
+
+def _acted(iteration: Iteration, state: Sequence[str], action: Action, step: int) -> str:
+    """An array's state once an action is done."""
+    part, now = iteration.parts[action.part], state[action.part]
+    if action.do is not Do.AGAIN:
+        if now != FROM[action.do]:
+            raise WrongPlanError(f"step {step}: {action.do.value} of {part.name!r}, which is {now}")
+        if part.lasts and action.do is Do.DROP:
+            if part.is_changed_by(step):
+                raise WrongPlanError(f"step {step}: {part.name!r} is dropped, and has changed")
+            return SAVED
+        return TO[action.do]
+    missing = [iteration.parts[i].name for i in (part.again.inputs if part.again else ()) if state[i] != VALID]
+    if part.again is None or missing or now != ABSENT:
+        raise WrongPlanError(f"step {step}: {part.name!r} cannot be computed again; not there: {missing}")
+    return VALID

@@ -1,0 +1,1 @@
+"""From a net to the arrays that a memory plan is about: lengths, lifetimes, costs."""

@@ -1,0 +1,185 @@
+"""Layers whose parameters a memory plan takes together."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeVar
+
+from scaffe.mapped_memory import PAGE_BYTES, page_of, rounded
+from scaffe.memory.problem.costs import estimated_seconds
+from scaffe.nets.flat_params import ALIGN_ELEMS
+from scaffe.nets.net import Net
+
+LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
+
+
+class Run(Protocol):
+    """Layers whose parameters are adjacent in the flat buffers, and are updated together: one layer, or a bucket."""
+
+    @property
+    def first_layer(self) -> int:
+        """Index of the first layer, whose backward is the last to run."""
+
+    @property
+    def place(self) -> slice:
+        """Their interval of the flat buffers, in elements."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+class Layer(NamedTuple):
+    """The parameters of one layer; see Run."""
+
+    first_layer: int
+    place: slice
+
+
+def layers_alone(net: Net) -> list[Layer]:
+    """A run for each layer that has parameters."""
+    params, found = net.params, dict[int, Layer]()
+    ends = [*(place.start for place in params.slices[1:]), params.n_elems]
+    for param, place, end in zip(params.params, params.slices, ends, strict=True):
+        first = found.get(param.layer_index, Layer(param.layer_index, place)).place.start
+        found[param.layer_index] = Layer(param.layer_index, slice(first, end))
+    return list(found.values())
+
+
+def layers_of(net: Net, run: Run) -> list[int]:
+    """The layers that have parameters in a run, ascending."""
+    return sorted({param.layer_index for param, place in zip(net.params.params, net.params.slices, strict=True)
+                   if run.place.start <= place.start < run.place.stop})
+
+
+def large(net: Net, runs: Iterable[R]) -> list[R]:
+    """Those of the runs that are long, are trained whole and share no parameters."""
+    stay = {param.layer_index for param in net.params.params if not param.lr_mult}
+    return [run for run in long(net, runs)
+            if all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, run))]
+
+
+def long(net: Net, runs: Iterable[R]) -> list[R]:
+    """Those of the runs that are long and share no parameters."""
+    shared = {param.layer_index for param in net.params.params if param.sharers}
+    return [run for run in runs if bytes_of(net, run) >= LEAST_BYTES
+            and shared.isdisjoint(layers_of(net, run))]
+
+
+def bytes_of(net: Net, run: Run) -> int:
+    """Of a run's parameters."""
+    return int(run.place.stop - run.place.start) * net.params.dtype.itemsize
+
+
+def bytes_apart(net: Net, run: Run) -> int:
+    """The same in whole pages."""
+    return rounded(bytes_of(net, run))
+
+
+PIECE_BYTES = 16 << 20  # of parameters that are updated at once, where their layer has no blocks of rows
+
+
+def come_by_rows(net: Net, runs: Iterable[Run], spreads: bool = True) -> None:
+    """Have gradients of runs computed block by block, each where the one before was, and updated, as far as layers can.
+
+    Args:
+        net: whose ``steps`` are set.
+        runs: that are updated within backward, and whose gradients nobody else reads.
+        spreads: whether blocks are spread evenly over the time that backward takes from the first of these layers on,
+            each behind some layer, so that what moves for it has time; else all follow their own layer's backward.
+    """
+    n_blocks = {run.first_layer: len(net.nodes[run.first_layer].layer.param_rows) for run in runs
+                if len(layers_of(net, run)) == 1}
+    n_blocks = {layer: n for layer, n in n_blocks.items() if n}
+    if not spreads:
+        net.steps = replace(net.steps, behind={layer: (layer,) * n for layer, n in n_blocks.items()})
+        return
+    net.steps = replace(net.steps, behind={})
+    seconds = estimated_seconds(net)
+    spent = {layer: sum(seconds[step] for step in net.steps.backward(layer)) for layer in range(net.steps.n_layers)}
+    net.steps = replace(net.steps, behind=spread(n_blocks, spent))
+
+
+def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[int, tuple[int, ...]]:
+    """Behind which layer's backward each block is computed: ``Steps.behind``, the nearest to when it is due.
+
+    Args:
+        n_blocks: of each layer that has some.
+        seconds: of each layer's backward.
+    """
+    owners = sorted(n_blocks, reverse=True)
+    left = [layer for layer in sorted(seconds, reverse=True) if owners and layer < owners[0]]
+    whole, number, found = sum(seconds[layer] for layer in left), 0, dict[int, tuple[int, ...]]()
+    for owner in owners:
+        places = []
+        for _ in range(n_blocks[owner]):
+            due, now, behind = number / sum(n_blocks.values()) * whole, 0.0, owners[0]
+            for layer in left:
+                if now + seconds[layer] / 2 > due and behind <= owner:
+                    break
+                now, behind = now + seconds[layer], layer
+            places.append(behind)
+            number += 1
+        found[owner] = tuple(places)
+    return found
+
+
+def pieces(net: Net, run: Run) -> list[slice]:
+    """The intervals of a run, in elements, that are updated one after another, so that their histories need not be
+    there together: blocks of rows, if its gradients come so."""
+    place = run.place
+    if run.first_layer in net.steps.behind:
+        layer = net.nodes[run.first_layer].layer
+        starts = [place.start + rows.start * layer.blobs[0].count(1) for rows in layer.param_rows]
+        return [slice(start, stop) for start, stop in pairwise([*starts, place.stop])]
+    n_pieces = max(1, bytes_of(net, run) // PIECE_BYTES)
+    step = -(-(place.stop - place.start) // n_pieces // ALIGN_ELEMS) * ALIGN_ELEMS
+    return [slice(start, min(start + step, place.stop)) for start in range(place.start, place.stop, step)]
+
+
+def count_updates(net: Net, n_pieces: Mapping[int, int]) -> None:
+    """Give runs steps behind their backward: one for each of so many pieces that are updated there, and a last one, in
+    which the others get the parameters. Blocks of rows have theirs.
+
+    Args:
+        net: whose ``steps`` are set.
+        n_pieces: by first layer of a run.
+    """
+    net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_pieces.items()
+                                              if layer not in net.steps.behind})
+
+
+def update_steps(net: Net, run: Run) -> Sequence[int]:
+    """The steps in which a run's pieces are updated; more may follow."""
+    return net.steps.rows(run.first_layer) or net.steps.updates(run.first_layer)
+
+
+def blocks_place(net: Net, runs: Iterable[Run]) -> slice:
+    """Where in the flat buffer gradients of blocks of rows are computed, one after another: from the start of a page
+    on, of a huge page if the blocks are long; runs: whose they are."""
+    n_elems, run = max(((max(piece.stop - piece.start for piece in pieces(net, run)), run) for run in runs),
+                       key=lambda each: (each[0], each[1].place.start))
+    item = net.params.dtype.itemsize
+    page = page_of(n_elems * item) // item
+    start, length = -(-run.place.start // page) * page, rounded(n_elems * item) // item
+    return slice(start, start + length) if start + length <= run.place.stop else slice(
+        run.place.start, run.place.start + n_elems)
+
+
+def pages_of_blocks(edges: Sequence[int]) -> list[tuple[slice, range]]:
+    """Where blocks of memory that lie one behind the other are divided into arrays of whole pages, huge ones if the
+    blocks are long: each block's own pages, and between two the page of which both have a part.
+
+    Args:
+        edges: addresses, ascending: a block lies between two of them.
+
+    Returns:
+        intervals of addresses, and the blocks that have a part of each.
+    """
+    page = page_of(max(stop - start for start, stop in pairwise(edges)))
+    first, last = -(-edges[0] // PAGE_BYTES) * PAGE_BYTES, edges[-1] // PAGE_BYTES * PAGE_BYTES
+    cuts = {min(max(cut, first), last) for edge in edges for cut in (edge // page * page, -(-edge // page) * page)}
+    return [(slice(start, stop), range(bisect_right(edges, start) - 1, bisect_left(edges, stop)))
+            for start, stop in pairwise(sorted({first, *cuts, last}))]

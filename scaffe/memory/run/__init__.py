@@ -1,0 +1,1 @@
+"""Runs a net within a memory plan, and shows plans to people."""

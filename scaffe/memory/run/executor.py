@@ -1,0 +1,213 @@
+"""Carries out a memory plan while a net runs: drops, moves and recomputes before and after each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.memory.backing.store import ArrayMover, Below
+from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.plan import Action, Choice, Do, Plan
+from scaffe.memory.problem.tensors import Held, Planned, parts_of
+from scaffe.nets.net import Net
+
+
+class Executor:
+    """A net's tier: its activations lie in memory of which no more is in use than the plan says.
+
+    Args:
+        net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
+        planned: its blobs' arrays.
+        held: arrays of parameters, gradients and histories; their numbers follow.
+        below: what lies below the memory that the net computes in.
+        timed: gives a with-block whose time counts under a name.
+
+    Attributes:
+        updates: by step of backward, what updates parameters behind it, in steps of its own.
+        enter: called before each pass and ``bring``: has others leave the memory, where others use it too.
+        memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
+        clock: measures each step, without what the plan adds.
+        n_passes: that have begun so far.
+        waited, repeated: seconds so far in which steps waited for moves, and of computing again.
+    """
+
+    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], below: Below,
+                 timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
+        self._net, self._planned, self._held, self._timed = net, planned, held, timed
+        self.parts = parts_of(net, planned, held)
+        self.memory, self.clock = below.memory([each.part.n_bytes for each in planned], held), below.clock()
+        names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
+        self._lasting = below.lasting(names, self.memory, held)
+        self.updates: dict[int, list[Callable[[], None]]] = {}
+        self.enter: Callable[[], None] = _nothing
+        self.mover: ArrayMover | None = None
+        self.plan: Plan | None = None
+        self.n_passes, self.waited, self.repeated = 0, 0.0, 0.0
+        self._new: dict[int, list[int]] = {}  # by step, the arrays that it writes anew
+        for number, part in enumerate(self.parts):
+            for step in part.begins if not part.lasts else ():
+                self._new.setdefault(step, []).append(number)
+        self._expected = [each.blob.n_elems for each in planned]
+        net.tiers.append(self)
+
+    def _bind(self) -> None:
+        for each, n_elems, memory in zip(self._planned, self._expected, self.memory.arrays, strict=False):
+            flat = memory[:n_elems * each.blob.dtype.itemsize].view(each.blob.dtype)
+            if each.is_diff:
+                each.blob.bind_diff(flat)
+            else:
+                each.blob.bind_data(flat)
+        for held, memory in zip(self._held, self.memory.arrays[len(self._planned):], strict=True):
+            if not held.part.lasts and not held.is_renewed:  # those are told when an iteration begins
+                held.bind(memory)
+        for node in self._net.nodes:
+            node.seen_shapes = None  # layers that share memory do so anew
+        self._net.reshape()
+
+    def follow(self, plan: Plan, mover: ArrayMover, layout: Layout) -> None:
+        """Carry out this plan from the next forward on.
+
+        Args:
+            plan: of the arrays that were given.
+            mover: with a place for each array that moves.
+            layout: where blobs' arrays lie.
+        """
+        self._let_go()
+        self._lasting.leave()
+        self.plan, self.mover, self.memory.most_bytes = plan, mover, layout.others_bytes
+        self.memory.arrange(layout.offsets)
+        self._bind()
+        self._lasting.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
+
+    def before(self, step: int) -> None:
+        """See Tier: wait for moves, begin others. Raises UserError: a move failed, or a blob grew."""
+        if step == 0:
+            self._begin()
+        for action in self.plan.before[step] if self.plan else ():
+            if action.do is not Do.AGAIN:
+                self._do(action)
+        for number in self._new.get(step, ()):
+            self.memory.take(number)
+
+    def again(self, step: int) -> None:
+        """See Tier."""
+        for action in self.plan.before[step] if self.plan else ():
+            if action.do is Do.AGAIN:
+                self._compute_again(action.part)
+        self.clock.begin(step)
+
+    def after(self, step: int) -> None:
+        """See Tier: drop what is not needed any more, begin to write out what moves."""
+        self.clock.end(step)
+        for action in self.plan.after[step] if self.plan else ():
+            self._do(action)
+        for update in self.updates.get(step, ()):
+            update()
+
+    def close(self) -> None:
+        """See Tier."""
+        if self.mover is not None:
+            self.mover.settle()
+            self.mover.close()
+
+    def _begin(self) -> None:
+        """A new pass, whatever became of the last one. A blob that has grown has other memory by now."""
+        self.n_passes += 1
+        self.enter()
+        self._let_go()
+        if self.mover is not None:
+            self._lasting.begin(self.mover)
+        for each, n_elems in zip(self._planned, self._expected, strict=True):
+            if each.blob.n_elems > n_elems:
+                raise UserError(f"-memory: blob {each.part.name!r} had {n_elems} elements when training began, and has "
+                                f"{each.blob.n_elems} now; a net whose blobs grow cannot train in limited memory")
+
+    def _let_go(self) -> None:
+        """Have nothing in memory, and nothing on its way."""
+        if self.plan is None:
+            return
+        if self.mover is not None:
+            self.mover.settle()
+        for number, part in enumerate(self.parts):
+            if not part.lasts:
+                self.memory.drop(number)
+
+    def bring(self, numbers: Collection[int]) -> None:
+        """Have arrays that last where they can be read, and written, whole until the next pass begins. Between passes
+        only."""
+        self.enter()
+        self._show(numbers)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Have those of these arrays leave memory that ``bring`` shows below it; reading them brings them back."""
+        self._lasting.forget(numbers)
+
+    def leave(self) -> None:
+        """Let others have the memory until the next pass begins: what lasts is below. Between passes only."""
+        self._show(range(len(self.parts)))
+
+    def _show(self, numbers: Collection[int]) -> None:
+        self._let_go()
+        self.memory.give_back()  # nobody needs what passes have left
+        self._lasting.show(numbers)
+
+    def _do(self, action: Action) -> None:
+        number, name = action.part, self.parts[action.part].name
+        if action.do is Do.DROP:
+            self.memory.drop(number)
+        elif self.mover is None:
+            raise RuntimeError(f"a plan that moves {name!r} has nobody to move it")
+        elif action.do is Do.SAVE:
+            self.mover.save(number, name)
+        elif action.do is Do.FETCH:
+            self.memory.take(number)
+            self.mover.fetch(number, name)
+        else:
+            started = time.perf_counter()
+            with self._timed("memory", f"wait {name}"):
+                self.mover.wait(number)
+            self.waited += time.perf_counter() - started
+            if action.do is Do.GONE:
+                self.memory.drop(number)
+
+    def _compute_again(self, number: int) -> None:
+        self.memory.take(number)
+        started = time.perf_counter()
+        part = self.parts[number]
+        with self._timed("memory", f"again {part.name}"):
+            for layer in part.again.layers if part.again else ():
+                self._net.forward_again(layer)
+            if number >= len(self._planned):
+                self._held[number - len(self._planned)].renew()
+        self.repeated += time.perf_counter() - started
+
+
+def _nothing() -> None:
+    pass
+
+
+def take_turns(executors: Sequence[Executor]) -> None:
+    """Have the executor that was last there leave the memory of all before another one uses it.
+
+    Args:
+        executors: of one memory, of which none has run yet.
+    """
+    turns = _Turns()
+    for executor in executors:
+        executor.enter = turns.taker(executor)
+
+
+class _Turns:
+    def __init__(self) -> None:
+        self._last: Executor | None = None
+
+    def taker(self, executor: Executor) -> Callable[[], None]:
+        def take() -> None:
+            if self._last not in (None, executor):
+                self._last.leave()
+            self._last = executor
+
+        return take

@@ -1,0 +1,108 @@
+"""A net within limited memory: its plan made, carried out, and made again with measured times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from scaffe.errors import ExpectedError, UserError
+from scaffe.memory.amount import shown
+from scaffe.memory.backing.store import Below
+from scaffe.memory.plan.cost_model import predict
+from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan
+from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.memory.problem.tensors import Held, Planned
+from scaffe.memory.run.executor import Executor
+from scaffe.nets.net import Net
+
+NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What somebody asks for.
+
+    Attributes:
+        text: the limit as it was given, "2GB".
+        n_bytes: that all takes together.
+        fixed: bytes of it that never move.
+        placement: a name of ``PLACEMENTS``.
+    """
+
+    text: str
+    n_bytes: int
+    fixed: int
+    placement: str
+
+
+class LimitedNet:
+    """Has a net follow a plan.
+
+    Args:
+        net: a built net; it becomes the ``executor``'s.
+        planned, held: the arrays that may leave.
+        iteration: of them.
+        limit: for them and the rest.
+        below: the slower memory.
+        timed: gives a with-block whose time counts under a name.
+
+    Attributes:
+        least: bytes of the least limit.
+
+    Raises:
+        UserError: the limit is too low, or there is no room below.
+    """
+
+    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], iteration: Iteration, limit: Limit,
+                 below: Below, timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
+        self.iteration, self.limit, self._below, self._n_blobs = iteration, limit, below, len(planned)
+        self.least = limit.fixed + below.least_bytes(iteration)
+        if limit.n_bytes < self.least:
+            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few; this net trains in "
+                            f"{self.least:,} at least, of which {limit.fixed:,} cannot move")
+        self._bandwidth = below.bandwidth() if limit.placement != "recompute" else NO_DISK
+        try:
+            first = self._planned(iteration)
+        except MemoryTooSmallError as error:
+            raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
+        self.executor = Executor(net, planned, held, below, timed)
+        self.mover = below.mover(self.executor.memory)
+        self._follow(*first)
+
+    def _planned(self, iteration: Iteration) -> tuple[Plan, Layout]:
+        return self._below.fitted(iteration, PLACEMENTS[self.limit.placement], self.limit.n_bytes - self.limit.fixed,
+                                  self._bandwidth, self._n_blobs)
+
+    def _follow(self, plan: Plan, layout: Layout) -> None:
+        self.mover.settle()
+        self.mover.place([number for number in plan.parts_of(Do.SAVE) if number < self._n_blobs])
+        self.executor.follow(plan, self.mover, layout)
+        self.plan = plan
+
+    def plan_again(self) -> None:
+        """Make the plan again with the times that steps and moves took. Where there is none, the first one goes on."""
+        seconds = self.executor.clock.seconds
+        self.iteration = self.iteration.with_seconds(tuple(
+            seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
+        self._bandwidth = self.mover.bandwidth() or self._bandwidth
+        with suppress(ExpectedError):  # no such plan, or no room on the disk for it
+            self._follow(*self._planned(self.iteration))
+
+    def text(self) -> str:
+        """The plan in one line."""
+        counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in (
+            Choice.KEEP, Choice.MOVE, Choice.AGAIN))
+        found = predict(self.iteration, self.plan, self._bandwidth)
+        return (f"{counts} arrays; {shown(found.saved)} out and back an iteration, predicted time "
+                f"{found.slowdown:.2f}x")
+
+    def spent(self) -> str:
+        """What was moved so far, in one line."""
+        moved = f"{shown(self.mover.saved)} written, {shown(self.mover.fetched)} read back"
+        if not self.mover.holds_host:
+            return moved
+        return f"{moved}, waited {self.executor.waited:.3g} s, computed again for {self.executor.repeated:.3g} s"

@@ -1,0 +1,149 @@
+"""A test net on the host whose parameters do not fit in memory together: each leaves it behind each layer that reads
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.kernels import device
+from scaffe.memory.backing.pinned import Pinned
+from scaffe.memory.problem.chunks import Run, bytes_apart
+from scaffe.memory.problem.costs import Speed, estimated_seconds
+from scaffe.memory.problem.iteration import Iteration, Part
+from scaffe.memory.problem.tensors import Held, forward_group, joined_steps, parts_of
+from scaffe.memory.run.limited_net import Limit, LimitedNet
+from scaffe.nets.net import Net
+
+
+class InTurn:
+    """See Tier. Reading brings what has left back, from the spill file.
+
+    Args:
+        test: the test net, after ``share_trained_layers``.
+        trained: the training net.
+        held: its parameters that may leave, by number in its plan.
+        bring: has these where they can be read.
+        leave: has some of them leave memory; reading brings them back.
+
+    Attributes:
+        most_bytes: of them that a step reads at once.
+    """
+
+    def __init__(self, test: Net, trained: Net, held: Mapping[int, Held], bring: Callable[[], None],
+                 leave: Callable[[Collection[int]], None]) -> None:
+        self._bring, self._leave, self._held = bring, leave, held.keys()
+        reads = _reads(test, trained, held)
+        self.most_bytes = max(sum(held[number].memory.nbytes for number in numbers) for numbers in reads)
+        self._done = [numbers - following for numbers, following in zip(reads, [*reads[1:], set()], strict=True)]
+
+    def before(self, step: int) -> None:
+        """See Tier."""
+        if step == 0:
+            self._bring()
+            self._leave(self._held)  # what has been written there
+
+    def again(self, step: int) -> None:
+        """See Tier: nothing is computed again."""
+
+    def after(self, step: int) -> None:
+        """See Tier."""
+        self._leave(self._done[step])
+
+    def close(self) -> None:
+        """See Tier: nothing to do."""
+
+
+def _reads(test: Net, trained: Net, held: Mapping[int, Held]) -> list[set[int]]:
+    """By step, the numbers of the arrays that it reads."""
+    numbers: dict[int, set[int]] = {}
+    for number, each in held.items():
+        for blob in (blob for layer in each.layers for blob in trained.nodes[layer].layer.blobs):
+            numbers.setdefault(id(blob), set()).add(number)
+    sources = test.trained_blobs(trained)
+    found = [set().union(*(numbers.get(id(sources.get(id(blob))), ()) for blob in node.layer.blobs))
+             for node in test.nodes]
+    return [set().union(*(found[i] for i in forward_group(test, step))) for step in range(len(test.nodes))]
+
+
+class Apart(NamedTuple):
+    """Parameters of the training net that may leave the device.
+
+    Attributes:
+        run: whose.
+        place: of them on the host, page-locked: uint8.
+    """
+
+    run: Run
+    place: np.ndarray
+
+
+class _Use(NamedTuple):
+    """A test net's blob whose data are parameters of a run, from an element of it on."""
+
+    layer: int
+    blob: Blob
+    start: int
+
+
+class TestedNet:
+    """What a test net reads of parameters that may leave, and when.
+
+    Args:
+        test: the test net, after ``share_trained_layers``.
+        trained: the training net.
+        apart: parameters of that which may leave.
+    """
+
+    __test__ = False  # no test, though its name begins like one
+
+    def __init__(self, test: Net, trained: Net, apart: Sequence[Apart]) -> None:
+        self._net = test
+        uses = [(each, _uses(test, trained, each.run)) for each in apart]
+        self._held = [_held(test, trained, each, found) for each, found in uses if found]
+        self._iteration = Iteration(parts_of(test, [], self._held),
+                                    estimated_seconds(test, Speed(*device.speeds()), backward=False),
+                                    joined=joined_steps(test))
+
+    def least_bytes(self, below: Pinned) -> int:
+        """Of the memory that this takes at least."""
+        return below.least_bytes(self._iteration)
+
+    def limit(self, text: str, below: Pinned) -> LimitedNet:
+        """Have the net read its parameters into the memory that training computes in.
+
+        Args:
+            text: the limit as it was given.
+            below: training's; it has its arrays, no fewer bytes than ``least_bytes``.
+        """
+        memory = below.whole()
+        limit = Limit(text, memory.nbytes, 0, "move")
+        return LimitedNet(self._net, [], self._held, self._iteration, limit,
+                          Pinned(lambda n_bytes: memory, memory.nbytes), lambda name, label: nullcontext())
+
+
+def _held(test: Net, trained: Net, each: Apart, uses: Collection[_Use]) -> Held:
+    steps = {step for use in uses for step in forward_group(test, use.layer)}
+    name = f"{trained.nodes[each.run.first_layer].name} parameters"
+    part = Part(name, bytes_apart(trained, each.run), tuple(sorted(steps)), lasts=True)
+    return Held(each.place, part, sorted({use.layer for use in uses}), partial(_bind, uses))
+
+
+def _bind(uses: Collection[_Use], memory: Any) -> None:
+    for _, blob, start in uses:
+        first = start * blob.dtype.itemsize
+        blob.change_memory(memory[first:first + blob.n_elems * blob.dtype.itemsize].view(blob.dtype))
+
+
+def _uses(test: Net, trained: Net, run: Run) -> list[_Use]:
+    starts = {id(param.blob): place.start - run.place.start
+              for param, place in zip(trained.params.params, trained.params.slices, strict=True)
+              if run.place.start <= place.start < run.place.stop}
+    sources = test.trained_blobs(trained)
+    return [_Use(index, blob, starts[id(sources[id(blob)])]) for index, node in enumerate(test.nodes)
+            for blob in node.layer.blobs if id(sources.get(id(blob))) in starts]

@@ -1,1 +1,0 @@
-"""Memory plans: pure arithmetic, without arrays."""

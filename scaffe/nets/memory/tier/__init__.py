@@ -1,1 +1,0 @@
-"""The two tiers of memory, and what carries arrays between them."""

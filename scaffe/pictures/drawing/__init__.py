@@ -1,1 +1,0 @@
-"""Pictures of nets: a graph of boxes, its layout in layers, and its writers for SVG and PNG."""

@@ -1,0 +1,40 @@
+"""The flags that say what happens when ranks are lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.fault_tolerance import ulfm
+from scaffe.errors import UserError
+from scaffe.flags import Flags, whole
+from scaffe.training.strategies.base import Strategy
+
+STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
+
+
+def add_flags(flags: Flags) -> None:
+    """Add ``-on_rank_loss`` and ``-history_copies``."""
+    flags.flag("on_rank_loss", STOP, "shrink: the others go on; replace: new ones come",
+               choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
+    flags.flag("history_copies", 1, "copies of histories; 0: snapshots", kind=whole(0, 1))
+
+
+def check(options: Any, strategy: type[Strategy], communicator: Communicator) -> None:
+    """Refuse what cannot be had. Called by all ranks.
+
+    Args:
+        options: the command line's.
+        strategy: how the ranks train.
+        communicator: all ranks.
+
+    Raises:
+        UserError: on all ranks: this job's MPI or the strategy ends with a lost rank.
+    """
+    if options.on_rank_loss == STOP or communicator.n_ranks == 1:
+        return
+    fault = ulfm.fault()
+    if options.on_rank_loss == REPLACE:
+        fault = fault or strategy.takes_nobody_in(options)
+    if fault := fault or strategy.ends_with_a_rank(options):
+        raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)

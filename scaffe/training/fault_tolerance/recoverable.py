@@ -1,0 +1,129 @@
+"""What a recovery wants of a rank, and how one takes over from what it was when others were lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.state_sources import Part
+
+Given = tuple[np.ndarray, Sequence[np.ndarray]]
+"""Of a part: parameters and, where it is whole, histories; flat."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a rank that trains has come, and what its flat buffers are like.
+
+    Attributes:
+        iteration: iterations done.
+        rates: the learning rate of each.
+        batches_read: of the training data; None where nothing is read.
+        dtype, n_histories: of the parameters; of the update rule.
+    """
+
+    iteration: int
+    rates: Any
+    batches_read: int | None
+    dtype: str
+    n_histories: int
+
+
+class Survivor(Protocol):
+    """A rank's part in the job, from one loss to the next.
+
+    Attributes:
+        kind: WORKER or SERVER, as a Role has it.
+        world: all ranks of the job.
+        member: what the rank does when one is lost.
+        iteration: iterations done, as far as this rank knows.
+    """
+
+    kind: str
+    world: Communicator
+    member: Member
+
+    @property
+    def iteration(self) -> int:
+        """See the class."""
+
+    def run(self, are_ranks_ready: Callable[[], bool]) -> None:
+        """Train to the end, or serve those that do.
+
+        Args:
+            are_ranks_ready: whether this rank knows of new ones that wait to be taken in.
+
+        Raises:
+            RankLost: one is lost.
+            RanksReady: new ones are to be taken in now.
+        """
+
+    def update(self) -> None:
+        """Make the update whose gradients are here."""
+
+    def abandon(self) -> None:
+        """After a loss, before anything else: end what runs here, waiting for nobody."""
+
+    def close(self) -> None:
+        """Once, after training."""
+
+    def progress(self) -> Progress | None:
+        """How far this rank has come; None where it does not train."""
+
+    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+        """See Strategy.remains; the first rank's answer counts."""
+
+    def remaining(self, part: Part) -> Given:
+        """See Strategy.remaining."""
+
+    def follow(self, old: Any, progress: Progress) -> None:
+        """Go on where the slowest rank was.
+
+        Args:
+            old: what this rank was before; None where it has just come in.
+            progress: of the slowest rank.
+        """
+
+    def load_saved_histories(self) -> None:
+        """The newest snapshot's, where an owner and its copy are both gone."""
+
+    def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
+        """Take a part of parameters and histories. Called by all ranks.
+
+        Args:
+            part: which.
+            given: its arrays, on root.
+            root: the rank that gives it.
+            progress: of the slowest rank.
+        """
+
+    def say_shares(self) -> None:
+        """Log which batch the ranks that are left have together."""
+
+
+def take_over(new: Survivor, old: Survivor | None) -> None:
+    """Give a rank all that those that are left have. Called by all of them, after the same update.
+
+    Args:
+        new: on the ranks that are left and those that have come in, not yet running.
+        old: what this rank was, on all ranks that there were; None where it has just come in.
+    """
+    ranks = new.world
+    numbers = ranks.allgather_objects(None if old is None else old.world.rank)
+    left = [number for number in numbers if number is not None]
+    giving = ranks.split(None if old is None else 0)  # those that have come in last are in no communicator of the rest
+    found = ranks.bcast_object(None if old is None or giving is None else old.remains(left, giving))
+    everyone = ranks.allgather_objects(None if old is None else old.progress())
+    progress = min(filter(None, everyone), key=lambda progress: progress.iteration)
+    new.follow(old, progress)
+    if progress.n_histories and not all(part.is_whole for part in found):
+        new.load_saved_histories()
+    for part in found:
+        is_giver = old is not None and old.world.rank == part.giver
+        new.load(part, old.remaining(part) if is_giver and old is not None else None, numbers.index(part.giver),
+                 progress)

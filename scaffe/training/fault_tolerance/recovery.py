@@ -1,0 +1,161 @@
+"""Going on after a loss, or with new ranks: the shell around survival.member, which does what that says, over MPI."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from scaffe import log
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import RankLost
+from scaffe.collectives.failure import report_and_abort
+from scaffe.collectives.grow import enlarge
+from scaffe.training.fault_tolerance.recoverable import Survivor, take_over
+from scaffe.training.fault_tolerance.recovery_state_machine import Act, Member, NothingLeft, Place, RanksReady
+from scaffe.training.fault_tolerance.replacement import Spawner
+
+Build = Callable[[Communicator, Sequence[str | None]], Survivor]
+"""Builds what this rank is on the ranks that are left, from what each of these was (a Role's kind; None where it has
+just come in). All of them call it."""
+
+
+def outlive(survivor: Survivor, build: Build, spawner: Spawner) -> None:
+    """Train to the end, whatever ranks are lost; without any that could train, end the job. Called by all ranks.
+
+    Args:
+        survivor: built, and restored if the run resumes.
+        build: builds one like it.
+        spawner: starts ranks for lost ones.
+    """
+    while True:
+        world, member = survivor.world, survivor.member
+        spawner.counted(world.rank, world.n_ranks)
+        try:
+            survivor.run(spawner.are_ready)
+        except RankLost as loss:
+            member.lost()
+            survivor = Recovery(world, member, build, spawner, survivor).run(loss)
+        except RanksReady:
+            member.joining()
+            survivor = Recovery(world, member, build, spawner, survivor).run()
+        else:
+            spawner.close()
+            survivor.close()
+            return
+
+
+def come_in(communicator: Communicator, in_step: bool, build: Build, spawner: Spawner) -> None:
+    """Train to the end as a new rank. Called by all new ranks, while the others take them in.
+
+    Args:
+        communicator: all ranks.
+        in_step: whether all ranks make each update together.
+        build, spawner: as ``outlive`` has them.
+    """
+    outlive(Recovery(communicator, Member.newcomer(in_step), build, spawner).run(), build, spawner)
+
+
+class Recovery:
+    """What one rank does from a loss, or from an iteration's border, until training goes on.
+
+    Args:
+        communicator: of the ranks that there were.
+        member: what this rank does.
+        build, spawner: see ``outlive``.
+        survivor: what this rank has been; None where it is new.
+    """
+
+    def __init__(self, communicator: Communicator, member: Member, build: Build, spawner: Spawner,
+                 survivor: Survivor | None = None) -> None:
+        self._survivor, self._build, self._member, self._spawner = survivor, build, member, spawner
+        self._communicator, self._rebuilt = communicator, survivor
+        self._seconds: dict[str, float] = defaultdict(float)  # by what was done
+
+    def run(self, loss: RankLost | None = None) -> Survivor:
+        """Go on without the lost ranks, and without those that are lost meanwhile; or with new ones.
+
+        Returns:
+            what this rank is from now on.
+        """
+        n_ranks = self._communicator.n_ranks
+        while self._member.act is not Act.TRAIN:
+            act, started = self._member.act, time.perf_counter()
+            try:
+                self._member.done(self._do(act))
+            except RankLost as another:
+                loss = loss or another
+                self._member.lost()
+            except NothingLeft as error:
+                report_and_abort(self._communicator, error)
+            finally:
+                self._seconds[act.value] += time.perf_counter() - started
+        found = self._take()
+        if loss is not None:
+            names = ", ".join(map(str, loss.ranks)) or "unknown"
+            log.warning(f"Lost of {n_ranks} ranks in iteration {found.iteration}: {names}; "
+                        f"{self._communicator.n_ranks} go on ({self._times()})")
+        else:
+            log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")
+        found.say_shares()
+        return found
+
+    def _times(self) -> str:
+        """How long it has taken since this rank found the loss, and what it went to."""
+        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
+        return f"{sum(self._seconds.values()):.2f} s: {parts}"
+
+    def _do(self, act: Act) -> Sequence[Place]:
+        if act is Act.SHRINK:
+            self._use(self._communicator.shrink())
+        elif act is Act.JOIN:
+            self._join()
+        elif act is Act.TELL:
+            return self._communicator.allgather_objects(self._member.place)
+        elif act is Act.FOLLOW:
+            self._follow()
+        elif act is Act.REBUILD:
+            self._rebuild()
+        elif act is Act.MEET:
+            self._communicator.barrier()
+        return ()
+
+    def _use(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+        self._communicator.install_excepthook()
+        log.silence(self._communicator.rank != 0)
+
+    def _join(self) -> None:
+        newcomers = self._spawner.taken()
+        try:
+            self._use(enlarge(self._communicator, newcomers))
+        except RankLost:
+            if newcomers is not None:
+                newcomers.dismiss()
+                self._spawner.came(False)
+            raise
+        if newcomers is not None:
+            self._spawner.came(True)
+
+    def _follow(self) -> None:
+        """Take the step that another rank has taken: the rebuilt part, or the update whose gradients are here."""
+        if self._rebuilt is not self._survivor:
+            self._take()
+        elif self._survivor is not None:
+            self._survivor.update()
+
+    def _rebuild(self) -> None:
+        self._rebuilt, old = self._survivor, self._survivor
+        if old is not None:
+            old.abandon()
+        kinds = self._communicator.allgather_objects(None if old is None else old.kind)
+        made = self._build(self._communicator, kinds)
+        take_over(made, old)
+        self._rebuilt = made
+
+    def _take(self) -> Survivor:
+        if self._rebuilt is None:
+            raise RuntimeError("a new rank has taken a step before it had a solver")
+        self._rebuilt.member = self._member
+        self._survivor = self._rebuilt
+        return self._survivor

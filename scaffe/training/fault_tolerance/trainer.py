@@ -1,0 +1,122 @@
+"""A rank that trains, as a recovery sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import TRAIN
+from scaffe.files import read_state
+from scaffe.log import info, warning
+from scaffe.training.checkpoint import load_histories, newest_state, read_on
+from scaffe.training.fault_tolerance.recoverable import Given, Progress
+from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.state_sources import Part
+from scaffe.training.solver import Solver
+from scaffe.training.strategies.role import WORKER, Role
+
+
+class Trainer:
+    """See Survivor.
+
+    Args:
+        solver: this rank's.
+        role: as it was placed.
+    """
+
+    kind = WORKER
+
+    def __init__(self, solver: Solver, role: Role) -> None:
+        self.solver, self.world, self._role = solver, role.world, role
+
+    @property
+    def member(self) -> Member:
+        """See Survivor: the solver tells it of updates."""
+        return self.solver.member
+
+    @member.setter
+    def member(self, member: Member) -> None:
+        self.solver.member = member
+
+    @property
+    def iteration(self) -> int:
+        """See Survivor."""
+        return self.solver.iteration
+
+    def run(self, are_ranks_ready: Callable[[], bool]) -> None:
+        """See Survivor."""
+        self.solver.are_ranks_ready = are_ranks_ready
+        with self._role.ending_all(goes_on=True):
+            self.solver.solve()
+            self.solver.communicator.barrier()  # nobody leaves before all have the last update
+
+    def update(self) -> None:
+        """See Survivor."""
+        self.solver.update()
+
+    def abandon(self) -> None:
+        """See Survivor."""
+        self.solver.strategy.abandon()
+        self.solver.close()
+
+    def close(self) -> None:
+        """See Survivor."""
+        self.solver.close()
+
+    def progress(self) -> Progress:
+        """See Survivor."""
+        solver = self.solver
+        read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size) if solver.shares else None
+        return Progress(solver.iteration, solver.rates, read, solver.net.params.dtype.name,
+                        solver.updater.rule.n_histories)
+
+    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+        """See Survivor."""
+        return self.solver.strategy.remains(left, communicator)
+
+    def remaining(self, part: Part) -> Given:
+        """See Survivor."""
+        return self.solver.strategy.remaining(part)
+
+    def follow(self, old: Trainer | None, progress: Progress) -> None:
+        """See Survivor."""
+        solver = self.solver
+        solver.iteration, solver.rates = progress.iteration, progress.rates
+        if old is not None:
+            solver.net.context.draws.from_bytes(old.solver.net.context.draws.to_bytes())
+        read_on(solver, progress.batches_read)
+
+    def load_saved_histories(self) -> None:
+        """See Survivor."""
+        path = self.solver.communicator.bcast_object(newest_state(self.solver.param.snapshot_prefix))
+        if path is None:
+            warning("The histories of lost ranks begin at zero: there is no snapshot, and no second copy is left")
+            return
+        warning(f"The histories of lost ranks are those of {path}: no second copy is left")
+        load_histories(self.solver, read_state(path).history, path)
+
+    def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
+        """See Survivor."""
+        place, params = part.interval, self.solver.net.params
+        if given is not None:
+            params.data[place] = given[0]
+        self.world.bcast(params.data[place], root)
+        for index in range(progress.n_histories if part.is_whole else 0):
+            values = np.zeros(place.stop - place.start, params.dtype) if given is None else given[1][index]
+            self.world.bcast(values, root)
+            self.solver.strategy.load_history(index, place.start, values)
+
+    def say_shares(self) -> None:
+        """See Survivor."""
+        share = self.solver.shares[0]
+        if not share.batch:
+            return
+        now, each = share.global_batch(TRAIN, share.batch), share.batch_elems(TRAIN, share.batch)
+        if share.weak:
+            info(f"Weak scaling: {each} images a rank as before, so the global batch shrinks to {now}; the learning "
+                 "rate stays")
+        else:
+            info(f"Strong scaling: the global batch stays {now} images, at most {each} a rank now; the learning rate "
+                 "stays")

@@ -1,0 +1,96 @@
+"""Local steps of a Downpour replica, and when it fetches and pushes (Dean et al., NIPS 2012, 4.1 and Algorithm 1.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized
+
+
+class Accrue(UpdateRule):
+    """h ← h + g;  w ← w - rate · g, with g scaled and decayed. Not a solver's type: what a replica does by itself.
+
+    Its one history is what has accrued since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
+    """
+
+    learns_frozen = False
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        self.name = "Accrue"
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule. The gradients are left as they are."""
+        one = w.dtype.type
+        _accrue(w, g, histories[0], one(hyper.scale), one(hyper.decay), hyper.l1, one(hyper.rate))
+
+
+@compiled
+def _accrue(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, decay: float, l1: bool,
+            rate: float) -> None:
+    for i in range(w.size):
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        accrued[i] += gradient
+        w[i] -= rate * gradient
+
+
+@dataclass
+class Schedule:
+    """The state of one replica.
+
+    Attributes:
+        n_fetch, n_push: steps between two fetches, and between two pushes.
+        is_fetching: a fetch has been started, and what it brings not been taken over.
+        is_due: a push is to start as soon as it can.
+        n_accrued: gradients that have accrued since the last push started.
+    """
+
+    n_fetch: int
+    n_push: int
+    is_fetching: bool = False
+    is_due: bool = False
+    n_accrued: int = 0
+
+    def takes(self, has_come: bool) -> bool:
+        """Before a step: whether to take over what was fetched.
+
+        Args:
+            has_come: whether what was asked for last has come.
+        """
+        if not (self.is_fetching and has_come):
+            return False
+        self.is_fetching = False
+        return True
+
+    def fetches(self, step: int) -> bool:
+        """Before step ``step``, after ``takes``: whether to start to fetch. A fetch under way is not started again."""
+        if self.is_fetching or step % self.n_fetch:
+            return False
+        self.is_fetching = True
+        return True
+
+    def accrued(self, step: int) -> None:
+        """After step ``step``: its gradient has been added to those that accrue."""
+        self.n_accrued += 1
+        self.is_due = self.is_due or step % self.n_push == 0
+
+    def pushes(self, is_free: bool) -> bool:
+        """After ``accrued``: whether to push what has accrued.
+
+        Args:
+            is_free: whether the push before is over.
+        """
+        if not (self.is_due and is_free):
+            return False
+        self.is_due, self.n_accrued = False, 0
+        return True
+
+    def settles(self) -> bool:
+        """When all replicas meet: whether to push what has accrued. A fetch under way is forgotten."""
+        had = self.n_accrued > 0
+        self.is_fetching, self.is_due, self.n_accrued = False, False, 0
+        return had

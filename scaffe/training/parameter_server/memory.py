@@ -1,0 +1,104 @@
+"""Tables that take part in a memory plan, and the bytes of a rank's memory that the parameter server takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaffe.collectives.server.memory.common import RESIDENT_BYTES
+from scaffe.collectives.server.memory.layout import mail_slots
+from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
+from scaffe.collectives.server.tables.roles import Roles
+from scaffe.training.fault_tolerance.state_sources import goes_on
+from scaffe.training.parameter_server.options import Consistency
+from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.replica import Replica
+
+
+class EarlyTables:
+    """Which they are.
+
+    Args:
+        replica: what is trained.
+        buckets: a table each.
+
+    Attributes:
+        numbers: of all tables, by the first layer.
+        taken: of those that are early.
+    """
+
+    def __init__(self, replica: Replica, buckets: Sequence[Bucket]) -> None:
+        self._replica, self._buckets = replica, buckets
+        self.numbers = {bucket.first_layer: number for number, bucket in enumerate(buckets)}
+        self.taken: set[int] = set()
+
+    def able(self) -> Sequence[Bucket]:
+        """All, in iterations of one pass that clip nothing, where ranks hold whole nets and none goes on without
+        another; else none."""
+        replica = self._replica
+        clips = replica.updater.param.clip_gradients >= 0
+        needs_all = clips or replica.iter_size > 1 or replica.within.acts or goes_on(replica.options)
+        return () if needs_all else self._buckets
+
+    def take(self, buckets: Sequence[Bucket]) -> None:
+        """These are early from now on."""
+        self.taken = {self.numbers[bucket.first_layer] for bucket in buckets}
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What counts for all ranks of a run.
+
+    Attributes:
+        how: the server's consistency.
+        roles: of all ranks.
+        n_tables, n_bytes: how many tables there are, and the bytes of their values.
+        n_histories: of the solver's rule.
+        in_file: whether they lie in a file, so that of each array that is gone through a piece is in memory.
+    """
+
+    how: Consistency
+    roles: Roles
+    n_tables: int
+    n_bytes: int
+    n_histories: int
+    in_file: bool
+
+    @classmethod
+    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> Resident:
+        """For a table for each bucket."""
+        n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
+        roles = Roles.of(replica.world.topology, how.n_servers)
+        return cls(how, roles, len(buckets), n_bytes, replica.updater.rule.n_histories, in_file)
+
+    def of_worker(self, on_device: bool) -> int:
+        """What is pushed, and what is pulled, where that is a copy (with slack, or on a device). On the host, where
+        workers hold the shards, also this one's with its histories; second copies of others."""
+        if on_device:
+            return 2 * self.n_bytes
+        n_workers = len(self.roles.workers)
+        share = 0 if self.how.n_servers else self._share
+        copies = self._copies * -(-self.n_bytes // n_workers)
+        whole = (1 + bool(self.how.slack)) * self.n_bytes + (1 + self.n_histories) * share + copies
+        pieces = min(RESIDENT_BYTES, self.n_bytes) + (1 + self.n_histories + n_workers) * min(RESIDENT_BYTES, share)
+        return min(whole, pieces) if self.in_file else whole
+
+    def of_server(self) -> int:
+        """On a rank that is a server alone its shard, histories, each worker's updates of them, second copies of
+        another's; and the mailboxes of its node. 0 without such ranks."""
+        if not self.how.n_servers:
+            return 0
+        n_arrays = 1 + self.n_histories + len(self.roles.workers) + self._copies
+        shard = n_arrays * (min(RESIDENT_BYTES, self._share) if self.in_file else self._share)
+        n_boxes = max(map(len, self.roles.topology.nodes)) * (1 + (self.roles.topology.n_nodes > 1))
+        slots = mail_slots(self.roles, [range(self.n_tables)] * len(self.roles.workers))
+        return shard + n_boxes * mailbox_bytes(slots)
+
+    @property
+    def _share(self) -> int:
+        """Of the values, on one shard."""
+        return -(-self.n_bytes // len(self.roles.shards))
+
+    @property
+    def _copies(self) -> int:
+        return self.n_histories * (self.how.keeps_copies and self.roles.topology.n_nodes > 1)

@@ -1,0 +1,127 @@
+"""A rank that is a server alone: its shard works in a thread; here it waits for what worker 0 asks of all ranks."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from scaffe import forking
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import RankLost
+from scaffe.training.fault_tolerance.recoverable import Given, Progress
+from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.state_sources import Part
+from scaffe.training.histories import gather_parts
+from scaffe.training.observers.signals import NUMBERS
+from scaffe.training.parameter_server.layout import Layout, ShardRule
+from scaffe.training.parameter_server.options import Consistency
+from scaffe.training.parameter_server.recovery_sources import Shards
+from scaffe.training.parameter_server.tables import ROOT, Tables
+from scaffe.training.strategies.role import SERVER, Role
+from scaffe.training.update_rules import UpdateRule, update_rules
+
+HISTORIES, STEPS, FINISH = range(3)
+TAG = 2
+
+
+class Server:
+    """Holds a shard until the workers end. As a Survivor it hands over what its node has of lost shards.
+
+    Args:
+        role: as this rank was placed.
+        param: the SolverParameter message.
+        how: the server's consistency.
+    """
+
+    kind, iteration = SERVER, 0
+
+    def __init__(self, role: Role, param: Any, how: Consistency) -> None:
+        self.world, self.member = role.world, Member(counts_updates=False)
+        self._param, self._how, self._n_workers = param, how, role.n_replicas
+        self._tables: Tables | None = None
+        self._left = Shards(None)
+
+    def run(self, are_ranks_ready: Callable[[], bool] = bool) -> None:
+        """See Survivor. Signals are for the workers."""
+        for number in NUMBERS:
+            forking.set_handler(number, signal.SIG_IGN)
+        world = self.world
+        layout = world.bcast_object(None, ROOT)
+        rule = update_rules.get(self._param.type or "SGD")(self._param)  # which the workers know by now
+        tables = make_tables(world, rule, self._param, self._how, self._n_workers, layout)
+        control = world.split(0) or world
+        tables.start()
+        self._tables = tables
+        command = np.empty(1, np.int64)
+        while True:
+            control.messages.recv(command, ROOT, TAG, timeout=math.inf)
+            if command[0] == FINISH:
+                with suppress(RankLost):  # all workers have everything by now: who goes on goes on without this rank
+                    tables.close()
+                return
+            wanted = range(rule.n_histories) if command[0] == HISTORIES else [rule.n_histories]
+            gather_parts([tables.histories(i) for i in wanted], 0, np.dtype(np.float32), world, ROOT)
+            tables.server.check_disks()
+            tables.server.rest()
+
+    def update(self) -> None:
+        """See Survivor: the shard makes them."""
+
+    def abandon(self) -> None:
+        """See Survivor."""
+        if self._tables is not None:
+            self._tables.server.abandon()
+
+    def close(self) -> None:
+        """See Survivor."""
+
+    def progress(self) -> None:
+        """See Survivor."""
+
+    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+        """See Survivor."""
+        self._left = Shards(self._tables)
+        return self._left.parts(left, communicator) or []
+
+    def remaining(self, part: Part) -> Given:
+        """See Survivor."""
+        return self._left.of(part)
+
+    def follow(self, old: Any, progress: Progress) -> None:
+        """See Survivor."""
+
+    def load_saved_histories(self) -> None:
+        """See Survivor."""
+
+    def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
+        """See Survivor: a shard gets its part from the workers, when they begin."""
+        n_elems, n_arrays = part.interval.stop - part.interval.start, 1 + progress.n_histories * part.is_whole
+        arrays = [np.empty(n_elems, progress.dtype)] * n_arrays if given is None else [given[0], *given[1]]
+        for array in arrays[:n_arrays]:
+            self.world.bcast(array, root)
+
+    def say_shares(self) -> None:
+        """See Survivor."""
+
+
+def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consistency, n_workers: int,
+                layout: Layout, memory: str = "host") -> Tables:
+    """The tables of a run, on a worker or a server. Called by all ranks.
+
+    Args:
+        world: all ranks.
+        rule: the solver's update rule.
+        param: the SolverParameter message.
+        how: the server's consistency.
+        n_workers: how many workers there are.
+        layout: the tables.
+        memory: where a worker's net has its parameters, "host" or "device".
+    """
+    scale = 1 / how.n_summed(n_workers) / (param.iter_size if how.decays else 1)
+    return Tables(world, how.slack, how.n_servers, layout,
+                  lambda place: ShardRule(rule, param, place.segments, scale, how.decays), memory, how.keeps_copies)

@@ -1,0 +1,160 @@
+"""The net's parameters on a parameter server: pulled and pushed table by table, saved and restored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.server import Batch, ParameterServer
+from scaffe.nets.flat_pieces import copy_into
+from scaffe.training import histories
+from scaffe.training.fault_tolerance.state_sources import Part
+from scaffe.training.parameter_server.layout import Layout, Place, ShardRule
+
+ROOT = 0
+"""The rank that has the first values: always a worker."""
+LOADED_ELEMS = 1 << 18
+"""Of a history that rank 0 gives to all at a time."""
+
+
+class Tables:
+    """One rank's end of the tables, a worker's or a server's. All ranks make one, and start and close it together.
+
+    Args:
+        world: all ranks.
+        slack: iterations that a worker may be ahead of the slowest.
+        n_servers: how many ranks hold shards alone.
+        layout: the tables.
+        make_rule: from a table's place to the rule that its shards run.
+        memory: where a worker's net has its parameters, "host" or "device".
+        keeps_copies: see Consistency.
+
+    Attributes:
+        server: the parameter server.
+        batches: on a worker, a batch for each place.
+    """
+
+    def __init__(self, world: Communicator, slack: float, n_servers: int, layout: Layout,
+                 make_rule: Callable[[Place], ShardRule], memory: str = "host", keeps_copies: bool = False) -> None:
+        self.layout, self._world = layout, world
+        self.server = ParameterServer(world, slack, n_servers, keeps_copies=keeps_copies, folder=layout.folder)
+        self._tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
+                                          self.layout.dtype) for number, place in enumerate(self.layout.places)]
+        self.batches: list[Batch] = []
+        if self.server.is_worker:
+            self.batches = [self.server.batch(table, range(1), memory) for table in self._tables]
+
+    def start(self, data: np.ndarray | None = None, histories: Mapping[int, np.ndarray] | None = None) -> None:
+        """Start the server. Called by all ranks.
+
+        Args:
+            data: on rank 0, the flat parameters to start from, in host memory.
+            histories: on rank 0, the rule's histories to start from, flat, by index; those not given are zero.
+        """
+        values = {} if data is None else {table.name: data[place.slice]
+                                          for table, place in zip(self._tables, self.layout.places, strict=True)}
+        self.server.start(values)
+        given = histories or {}
+        for index in self._world.bcast_object(sorted(given), ROOT):
+            self._load(index, given.get(index))
+        self._world.barrier()
+
+    def _load(self, index: int, whole: np.ndarray | None) -> None:
+        """Give every shard its part of one history, which rank 0 has, and every second copy as well."""
+        for table, place in zip(self._tables, self.layout.places, strict=True):
+            held = [(start, own[index]) for start, own in [self.server.histories(table), *self.server.copies(table)]
+                    if own]
+            for at in range(0, place.n_elems, LOADED_ELEMS):
+                values = np.empty(min(LOADED_ELEMS, place.n_elems - at), self.layout.dtype)
+                if whole is not None:
+                    values[:] = whole[place.start + at:][:values.size]
+                self._world.bcast(values, ROOT)
+                for start, history in held:
+                    first, last = max(start, at), min(start + history.size, at + values.size)
+                    if first < last:
+                        history[first - start:last - start] = values[first - at:last - at]
+                self.server.rest()
+
+    def histories(self, index: int) -> list[histories.Part]:
+        """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
+        held = [(place.start, *self.server.histories(table))
+                for table, place in zip(self._tables, self.layout.places, strict=True)]
+        return [(start + first, own[index]) for start, first, own in held if own]
+
+    def remains(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
+        """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
+
+        Args:
+            left: the ranks that are left.
+        """
+        found = []
+        for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
+            for shard, start, stop, giver, is_whole, is_copy in self.server.remains(table, left):
+                interval = slice(place.start + start, place.start + stop)
+                found.append((Part(interval, giver, is_whole, is_copy), number, shard))
+        return found
+
+    def remaining(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """After a loss: a table's values and histories on a shard, as this rank's node has them."""
+        return self.server.remaining(self._tables[number], shard)
+
+    def close(self) -> list[tuple[int, int]]:
+        """Shut the server down. Called by all ranks.
+
+        Returns:
+            for each shard how many reads and updates it has taken.
+        """
+        self.server.check_disks()
+        self.server.close()
+        return [taken for taken in self._world.allgather_objects(self.server.taken) if taken is not None]
+
+    def pull(self, number: int, out: Any, newest: bool = False, prefetched: bool = False) -> int:
+        """Copy a table into ``out``, (n_elems,), as new as the slack asks for; waits for it.
+
+        Args:
+            number: the table's.
+            out: the whole flat parameters, in the memory that the tables were made for.
+            newest: with all updates of earlier iterations, of all workers.
+            prefetched: what was asked for in an earlier iteration will do.
+
+        Returns:
+            how many iterations the slowest worker was behind this one.
+        """
+        batch = self.batches[number]
+        mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]
+        for piece in batch.pieces(rows):
+            copy_into(mine[piece], rows[piece])
+        batch.post_read()
+        return self.server.staleness.pop()  # a list of all of them would grow without end
+
+    def push(self, number: int, gradient: Any, factor: Any, rate: float, iteration: float) -> None:
+        """Hand a table's gradient to the shards; waits until they have applied the one before.
+
+        Args:
+            number: the table's.
+            gradient: the whole flat gradients.
+            factor: multiplies the gradient: a number, or an array on the device whose first element does.
+            rate, iteration: for the rule.
+        """
+        batch = self.batches[number]
+        by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
+        mine, pushed = gradient[self.layout.places[number].slice], batch.pre_update()[0]
+        for piece in batch.pieces(pushed):
+            np.multiply(mine[piece], by, out=pushed[piece])
+        batch.update(rate, iteration)
+
+
+def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "") -> Layout:
+    """The layout that a worker knows from its net.
+
+    Args:
+        updater: knows the parameters and their multipliers.
+        places: each table's name and interval of the flat buffers.
+        folder: see Layout.
+    """
+    return Layout(updater.params.dtype.name, tuple(
+        Place(name, place.start, place.stop, tuple(updater.segments(place, place.start))) for name, place in places),
+        folder)

@@ -1,0 +1,120 @@
+"""Concat and Slice along the axis that the ranks of a replica share: pieces go to the rank that has their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.context import Context
+from scaffe.training.partition.group import Group
+from scaffe.training.partition.layers.redistribution import Move
+from scaffe.training.partition.planner.image_shares import Joint, Piece
+
+Arrays = Sequence[np.ndarray | None]
+"""A rank's own of each part, the axis that is cut behind the images; None for one that nobody wants."""
+
+
+class Joined(Move):
+    """What both layers do: bring own places of the parts to own places of the whole, and back.
+
+    Args:
+        param, context, group, cut: see Move.
+        joint: of the whole blobs.
+    """
+
+    n_bottoms = n_tops = (1, None)
+
+    def __init__(self, param: Any, context: Context, group: Group, joint: Joint, cut: str) -> None:
+        super().__init__(param, context, group, sum(joint.lengths), cut)
+        self._pieces = joint.pieces(group.n_ranks)
+        self._part_starts = [start + group.columns(length).start
+                             for start, length in zip(joint.starts, joint.lengths, strict=False)]
+        self.own_lengths = [len(range(length)[group.columns(length)]) for length in joint.lengths]
+
+    def send_back(self, top: Blob) -> None:
+        """Nothing sets out early: pieces of several blobs travel together."""
+
+    def to_whole(self, parts: Arrays, whole: np.ndarray) -> None:
+        """Own of each part → own of the whole."""
+        wanted = [piece for piece in self._pieces if parts[piece.part] is not None]
+        self._bring(wanted, lambda piece: piece.part_rank, lambda piece: piece.whole_rank,
+                    lambda piece: self._in_part(parts, piece), lambda piece: self._in_whole(whole, piece))
+
+    def to_parts(self, whole: np.ndarray, parts: Arrays) -> None:
+        """Own of the whole → own of each part."""
+        wanted = [piece for piece in self._pieces if parts[piece.part] is not None]
+        self._bring(wanted, lambda piece: piece.whole_rank, lambda piece: piece.part_rank,
+                    lambda piece: self._in_whole(whole, piece), lambda piece: self._in_part(parts, piece))
+
+    def _bring(self, pieces: Sequence[Piece], source: Callable[[Piece], int], target: Callable[[Piece], int],
+               read: Callable[[Piece], np.ndarray], write: Callable[[Piece], np.ndarray]) -> None:
+        """Send every piece from its source to its target, one message a pair of ranks."""
+        me, to, coming = self.group.rank, dict[int, list[Piece]](), dict[int, list[Piece]]()
+        for piece in pieces:
+            if source(piece) == me == target(piece):
+                write(piece)[...] = read(piece)
+            elif source(piece) == me:
+                to.setdefault(target(piece), []).append(piece)
+            elif target(piece) == me:
+                coming.setdefault(source(piece), []).append(piece)
+        sent = {rank: np.concatenate([read(piece).reshape(-1) for piece in found]) for rank, found in to.items()}
+        received = {rank: np.empty(sum(write(piece).size for piece in found), self.context.dtype)
+                    for rank, found in coming.items()}
+        self.group.exchange(sent, received)
+        for rank, found in coming.items():
+            at = 0
+            for piece in found:
+                place = write(piece)
+                place[...] = received[rank][at:at + place.size].reshape(place.shape)
+                at += place.size
+
+    def _in_whole(self, whole: np.ndarray, piece: Piece) -> np.ndarray:
+        start = self.place().start
+        return whole[:, piece.start - start:piece.stop - start]
+
+    def _in_part(self, parts: Arrays, piece: Piece) -> np.ndarray:
+        part, start = parts[piece.part], self._part_starts[piece.part]
+        if part is None:
+            raise IndexError(piece.part)  # such pieces were left out
+        return part[:, piece.start - start:piece.stop - start]
+
+
+class JoinedConcat(Joined):
+    """Concat along the axis that is cut: own places of each bottom → own places of the top."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Send pieces of the bottoms to where the top has them."""
+        self.to_whole([self.front(blob.data) for blob in bottom], self.front(top[0].data))
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Send the gradient's pieces back."""
+        self.to_parts(self.front(top[0].diff), [self.front(blob.diff) if wanted else None
+                                                for blob, wanted in zip(bottom, propagate_down, strict=True)])
+
+
+class JoinedSlice(Joined):
+    """Slice along the axis that is cut: own places of the bottom → own places of each top."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the tops."""
+        for blob, length in zip(top, self.own_lengths, strict=True):
+            blob.reshape(self.with_length(bottom[0].shape, length))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Send pieces of the bottom to where the tops have them."""
+        self.to_parts(self.front(bottom[0].data), [self.front(blob.data) for blob in top])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Send the gradients' pieces back."""
+        if propagate_down[0]:
+            self.to_whole([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
+
+
+JOINED: dict[str, Callable[..., Joined]] = {"Concat": JoinedConcat, "Slice": JoinedSlice}

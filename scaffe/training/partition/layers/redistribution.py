@@ -1,0 +1,270 @@
+"""Layers that bring a blob from one way to lie on the ranks into another; backward brings its gradient back.
+
+Gradients of cut blobs and of rows are the whole gradient of what a rank has. Of a blob that lies whole each rank has a
+partial gradient, what its own part of the next layer adds, so that backward sums them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.request import Request
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import Layer
+from scaffe.nets.net import Net
+from scaffe.training.partition.group import Group, Mapped
+from scaffe.training.partition.sharding import AXES, COLUMNS, ROWS, WHOLE
+
+
+class Move(Layer):
+    """What all moves have: the ranks, and how the blob is cut.
+
+    Args:
+        param: names the layer and its blobs.
+        context: the net's.
+        group: the ranks of the replica.
+        length: of the whole blob along the axis that is cut; 0 where the bottom says it.
+        cut: a key of AXES.
+    """
+
+    def __init__(self, param: Any, context: Context, group: Group, length: int = 0, cut: str = COLUMNS) -> None:
+        super().__init__(param, context)
+        self.group, self.length, self._cut = group, length, cut
+        self._under_way: Request | None = None  # the top's gradient
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Bring the top's gradient back, unless it is on its way already."""
+        if propagate_down[0]:
+            request, self._under_way = self._under_way or self.start_back(top[0]), None
+            self.group.wait(request, f"gradient {self.param.name}")
+            self.take_back(bottom[0], top[0])
+
+    def send_back(self, top: Blob) -> None:
+        """Let the top's gradient set out, which is written. Whoever wrote it may call this, and compute meanwhile."""
+        self._under_way = self.start_back(top)
+
+    def start_back(self, top: Blob) -> Request:
+        """Start to send the top's gradient."""
+        raise NotImplementedError
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Write the bottom's gradient, which has come."""
+        raise NotImplementedError
+
+    def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a blob that is not cut, to be cut: (images, elements of an image) for columns."""
+        return (shape[0], prod(shape[1:])) if self._cut == COLUMNS else shape
+
+    def with_length(self, shape: tuple[int, ...], length: int) -> tuple[int, ...]:
+        """A shape with another length of the axis that is cut."""
+        axis = AXES[self._cut]
+        return (*shape[:axis], length, *shape[axis + 1:])
+
+    def place(self, rank: int | None = None) -> slice:
+        """The part of the axis that a rank has; None: this one."""
+        return self.group.columns(self.length, rank)
+
+    @property
+    def n_own(self) -> int:
+        """How many of the axis' places this rank has."""
+        place = self.place()
+        return int(place.stop - place.start)
+
+    def front(self, array: np.ndarray) -> np.ndarray:
+        """A view with the axis that is cut behind the images."""
+        return np.moveaxis(array, AXES[self._cut], 1)
+
+    def blocks_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of a block a rank of a blob, each as long as the longest: (ranks, images, places, the rest)."""
+        n_ranks, axis = self.group.n_ranks, AXES[self._cut]
+        return (n_ranks, shape[0], -(-self.length // n_ranks), *shape[1:axis], *shape[axis + 1:])
+
+    def blocks(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Room for these blocks, zeros."""
+        return np.zeros(self.blocks_shape(shape), self.context.dtype)
+
+    def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
+        """Write each rank's part of a blob to its block."""
+        whole = self.front(whole)
+        for rank, block in enumerate(blocks):
+            place = self.place(rank)
+            block[:, :place.stop - place.start] = whole[:, place]
+
+    def join(self, blocks: np.ndarray, whole: np.ndarray) -> None:
+        """Write each rank's block to its part of a blob."""
+        whole = self.front(whole)
+        for rank, block in enumerate(blocks):
+            place = self.place(rank)
+            whole[:, place] = block[:, :place.stop - place.start]
+
+    def put_rows(self, blocks: np.ndarray, cut: np.ndarray) -> None:
+        """Write blocks of own part of each rank's images to a cut blob (G, ...)."""
+        front = self.front(cut)
+        front.reshape(*blocks.shape[:2], *front.shape[1:])[...] = blocks[:, :, :front.shape[1]]
+
+    def take_rows(self, cut: np.ndarray, blocks: np.ndarray) -> None:
+        """Write a cut blob (G, ...) to blocks, each of a rank's images."""
+        front = self.front(cut)
+        blocks[:, :, :front.shape[1]] = front.reshape(*blocks.shape[:2], *front.shape[1:])
+
+
+class RowsToWhole(Move):
+    """Every rank's images to all ranks: (b, ...) → (G, ...).
+
+    Attributes:
+        is_awaited: whether the reader calls ``arrive``, and computes before it what needs own images alone.
+    """
+
+    is_awaited = False
+    _coming: Request | None = None
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """All-gather."""
+        self.group.block(top[0].data_flat)[...] = bottom[0].data_flat
+        if self.is_awaited:
+            self._coming = self.group.igather(top[0].data_flat)
+        else:
+            self.group.gather(top[0].data_flat)
+
+    def arrive(self) -> None:
+        """Wait for other ranks' images."""
+        if self._coming is not None:
+            self.group.wait(self._coming, f"gather {self.param.name}")
+        self._coming = None
+
+    def start_back(self, top: Blob) -> Request:
+        """Reduce-scatter the partial gradients."""
+        return self.group.iscatter_sum(top.diff_flat)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own images' sums."""
+        bottom.diff_flat[...] = self.group.block(top.diff_flat)
+
+
+class CutToWhole(Move):
+    """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        shape = self.with_length(bottom[0].shape, self.length)
+        self._blocks = Mapped(self.group, self.blocks_shape(shape), self.context.dtype)
+        top[0].reshape(shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """All-gather."""
+        self._own()[...] = self.front(bottom[0].data)
+        self.group.gather(self._blocks.array)
+        self.join(self._blocks.array, top[0].data)
+
+    def start_back(self, top: Blob) -> Request:
+        """Reduce-scatter the partial gradients."""
+        self.split(top.diff, self._blocks.array)
+        return self.group.iscatter_sum(self._blocks.array)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own part's sums."""
+        self.front(bottom.diff)[...] = self._own()
+
+    def _own(self) -> np.ndarray:
+        return self._blocks.array[self.group.rank, :, :self.n_own]
+
+
+class RowsToCut(Move):
+    """All of own images for own part of all images: (b, ...) → (G, own, ...)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        self._shape = self.whole_shape(bottom[0].shape)
+        self.length = self._shape[AXES[self._cut]]
+        n_images, *rest = self.with_length(self._shape, self.n_own)
+        top[0].reshape((n_images * self.group.n_ranks, *rest))
+        self._sent, self._received = self.blocks(self._shape), self.blocks(self._shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Exchange blocks with every rank."""
+        self.split(bottom[0].data.reshape(self._shape), self._sent)
+        self.group.swap(self._sent, self._received)
+        self.put_rows(self._received, top[0].data)
+
+    def start_back(self, top: Blob) -> Request:
+        """Exchange the gradient's blocks back."""
+        self.take_rows(top.diff, self._sent)
+        return self.group.iswap(self._sent, self._received)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own images' gradient."""
+        gradient = np.empty(self._shape, self.context.dtype)
+        self.join(self._received, gradient)
+        bottom.diff[...] = gradient.reshape(bottom.shape)
+
+
+class CutToRows(Move):
+    """Own part of all images for all of own images: (G, own, ...) → (b, all, ...)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        n_images, *rest = self.with_length(bottom[0].shape, self.length)
+        shape = (n_images // self.group.n_ranks, *rest)
+        top[0].reshape(shape)
+        self._sent, self._received = self.blocks(shape), self.blocks(shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Exchange blocks with every rank."""
+        self.take_rows(bottom[0].data, self._sent)
+        self.group.swap(self._sent, self._received)
+        self.join(self._received, top[0].data)
+
+    def start_back(self, top: Blob) -> Request:
+        """Exchange the gradient's blocks back."""
+        self.split(top.diff, self._sent)
+        return self.group.iswap(self._sent, self._received)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own part's gradient."""
+        self.put_rows(self._received, bottom.diff)
+
+
+class WholeToCut(Move):
+    """Own part of what every rank has: (G, ...) → (G, own, ...). In tests alone, so without a gradient."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        self._shape = self.whole_shape(bottom[0].shape)
+        self.length = self._shape[AXES[self._cut]]
+        top[0].reshape(self.with_length(self._shape, self.n_own))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy."""
+        self.front(top[0].data)[...] = self.front(bottom[0].data.reshape(self._shape))[:, self.place()]
+
+    def send_back(self, top: Blob) -> None:
+        """Nothing."""
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing."""
+
+
+MOVES: dict[tuple[str, str], Callable[..., Move]] = {(ROWS, WHOLE): RowsToWhole} | {
+    way: partial(move, cut=cut) for cut in AXES for way, move in (
+        ((cut, WHOLE), CutToWhole), ((ROWS, cut), RowsToCut), ((cut, ROWS), CutToRows), ((WHOLE, cut), WholeToCut))}
+"""(how it lies, how it is needed) → what makes the layer between."""
+
+
+def send_back_early(net: Net) -> None:
+    """Let gradients set out on their way back once a layer has written them, while it goes on with its parameters'."""
+    makers: dict[int, Layer] = {}
+    for node in net.nodes:
+        made = makers.get(id(node.bottoms[0])) if node.bottoms else None
+        if isinstance(made, Move):
+            node.layer.bottoms_written = partial(made.send_back, node.bottoms[0])
+        makers.update((id(top), node.layer) for top in node.tops)

@@ -1,0 +1,184 @@
+"""Layers that are placed whole on the first rank of a replica: moves to it and from it, and what other ranks have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.nets.parts import Portion
+from scaffe.training.partition.layers.redistribution import Move
+from scaffe.training.partition.sharding import ONE, ROWS, WHOLE
+
+FIRST = 0
+FILLED = ("inner_product_param", "convolution_param", "local_convolution_param", "embed_param")
+"""The options that have fillers of weights and bias."""
+
+
+class Absent(Layer):
+    """Stands for a layer on the ranks that do not have it: shapes are the layer's, memory is never touched.
+
+    Args:
+        param: the layer's message, without fillers.
+        context: the net's.
+
+    Attributes:
+        whole_shapes: of the parameters, of which there is nothing here.
+    """
+
+    n_bottoms = n_tops = (1, None)
+
+    def __init__(self, param: Any, context: Context) -> None:
+        super().__init__(param, context)
+        self._shaped_for: list[tuple[int, ...]] = []
+        self.whole_shapes: list[tuple[int, ...]] = []
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare parameters without elements."""
+        self._shape(bottom, len(top))
+        for shape in self.whole_shapes:
+            self.add_blob((0, *shape[1:]), None)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the tops as the layer does."""
+        self._shape(bottom, len(top))
+        for blob, shape in zip(top, self._tops, strict=True):
+            blob.reshape(shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Nothing."""
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing."""
+
+    def _shape(self, bottom: Sequence[Blob], n_tops: int) -> None:
+        """Ask a layer of the type for the tops' shapes, once for each of the bottoms' shapes."""
+        shapes = [blob.shape for blob in bottom]
+        if shapes == self._shaped_for:
+            return
+        kind = layer_types.get(self.param.type).form(self.param, bottom)
+        make = self.context.kernels.maker(kind, self.param, bottom, self.context.dtype)
+        layer: Layer = make(self.param, self.context)
+        tops = [self.context.blob() for _ in range(n_tops)]
+        layer.setup(bottom, tops)
+        layer.reshape(bottom, tops)
+        self._shaped_for, self._tops = shapes, [blob.shape for blob in tops]
+        self.whole_shapes = [blob.shape for blob in layer.blobs]
+
+
+def placed_portions(layer: Any, made: Layer) -> list[tuple[Portion, Any]]:
+    """The portion of each parameter that a rank has, with the filler of the whole.
+
+    Args:
+        layer: the whole layer's message.
+        made: the rank's layer.
+    """
+    is_here = not isinstance(made, Absent)
+    shapes = made.whole_shapes if isinstance(made, Absent) else [blob.shape for blob in made.blobs]
+    options = next((getattr(layer, field) for field in FILLED if layer.HasField(field)), None)
+    fillers = (options.weight_filler, options.bias_filler) if options is not None else ()
+    return [(placed_portion(shape, is_here), filler) for shape, filler in zip(shapes, fillers, strict=False)]
+
+
+def placed_portion(shape: tuple[int, ...], is_here: bool) -> Portion:
+    """All of a parameter, or nothing."""
+    return Portion(shape, (slice(None) if is_here else slice(0, 0), *[slice(None)] * (len(shape) - 1)), is_placed=True)
+
+
+class _Placing(Move):
+    """What these moves know: the first rank's blob has all ranks' images; that of others has memory nobody touches."""
+
+    def send_back(self, top: Blob) -> None:
+        """Nothing sets out early: where the layer is not, nobody says when."""
+
+    @property
+    def _is_first(self) -> bool:
+        return self.group.rank == FIRST
+
+    def _gather(self, own: Any, whole: Any) -> None:
+        """Every rank's images to the first rank."""
+        blocks = {rank: self.group.block(whole, rank) for rank in range(1, self.group.n_ranks) if self._is_first}
+        self.group.exchange({} if self._is_first else {FIRST: own}, blocks)
+        if self._is_first:
+            self.group.block(whole)[...] = own
+
+    def _scatter(self, whole: Any, own: Any) -> None:
+        """Every rank's images from the first rank."""
+        blocks = {rank: self.group.block(whole, rank) for rank in range(1, self.group.n_ranks) if self._is_first}
+        self.group.exchange(blocks, {} if self._is_first else {FIRST: own})
+        if self._is_first:
+            own[...] = self.group.block(whole)
+
+
+class RowsToOne(_Placing):
+    """Every rank's images to the first rank: (b, ...) → (G, ...)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Gather."""
+        self._gather(bottom[0].data_flat, top[0].data_flat)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Scatter the gradient."""
+        if propagate_down[0]:
+            self._scatter(top[0].diff_flat, bottom[0].diff_flat)
+
+
+class OneToRows(_Placing):
+    """Every rank's images from the first rank: (G, ...) → (b, ...)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        top[0].reshape((bottom[0].shape[0] // self.group.n_ranks, *bottom[0].shape[1:]))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Scatter."""
+        self._scatter(bottom[0].data_flat, top[0].data_flat)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Gather the gradient."""
+        if propagate_down[0]:
+            self._gather(top[0].diff_flat, bottom[0].diff_flat)
+
+
+class OneToWhole(_Placing):
+    """All images from the first rank to all ranks: (G, ...) → (G, ...)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        top[0].reshape(bottom[0].shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Broadcast."""
+        if self._is_first:
+            top[0].data_flat[...] = bottom[0].data_flat
+        self.group.communicator.bcast(top[0].data_flat, FIRST)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Sum the partial gradients on the first rank."""
+        if propagate_down[0]:
+            self.group.communicator.reduce(top[0].diff_flat, FIRST)
+            if self._is_first:
+                bottom[0].diff_flat[...] = top[0].diff_flat
+
+
+class WholeToOne(OneToWhole):
+    """What every rank has, on the first rank alone. In tests, so without a gradient."""
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy."""
+        if self._is_first:
+            top[0].data_flat[...] = bottom[0].data_flat
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing."""
+
+
+PLACING: dict[tuple[str, str], Callable[..., Move]] = {
+    (ROWS, ONE): RowsToOne, (ONE, ROWS): OneToRows, (ONE, WHOLE): OneToWhole, (WHOLE, ONE): WholeToOne}
+"""(how it lies, how it is needed) → what makes the layer between, as MOVES."""

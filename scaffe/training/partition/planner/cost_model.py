@@ -1,0 +1,182 @@
+"""What sharing a layer costs: bytes that a rank sends, and seconds on a machine; pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf, log2
+
+from scaffe.collectives.model.machine import Machine
+from scaffe.training.partition.planner.shapes import LayerShape
+from scaffe.training.partition.sharding import (
+    BY_BANDS,
+    CLASSES,
+    INPUTS,
+    ONE,
+    ONE_RANK,
+    OUTPUTS,
+    REPLICATED,
+    ROWS,
+    WHOLE,
+    steps_between,
+    way_of,
+)
+
+ITEM = 4  # bytes of a float32
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one rank spends in an iteration.
+
+    Attributes:
+        n_bytes: that it sends.
+        seconds: that it takes, nothing hidden behind anything.
+    """
+
+    n_bytes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(self.n_bytes + other.n_bytes, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a job, on their nodes in order, and how fast they are.
+
+    Attributes:
+        n_ranks: all of them.
+        n_partitions: the ranks of a replica, which have consecutive numbers; divides ``n_ranks``.
+        n_images: of one rank.
+        ranks_per_node: ranks of a node; they share its network ports.
+        machine: links, sums and overheads.
+        multiply_adds_per_second: of one rank.
+        update_bandwidth: bytes of parameters that a rank updates a second.
+        copy_bandwidth: bytes that a rank packs a second.
+    """
+
+    n_ranks: int
+    n_partitions: int
+    n_images: float
+    ranks_per_node: int
+    machine: Machine
+    multiply_adds_per_second: float
+    update_bandwidth: float = inf
+    copy_bandwidth: float = inf
+
+    @property
+    def n_replicas(self) -> int:
+        """How many replicas there are."""
+        return self.n_ranks // self.n_partitions
+
+    def send(self, n_bytes: float, n_messages: int, span: int, is_summed: bool = False) -> Price:
+        """The price of messages of a rank among ranks whose numbers span so many.
+
+        Args:
+            n_bytes: of all its messages.
+            n_messages: that follow one another.
+            span: consecutive ranks, from the first of a node on.
+            is_summed: whether it adds what it receives, as much as it sends.
+        """
+        machine = self.machine
+        within = span <= self.ranks_per_node
+        latency = machine.intra_latency if within else machine.inter_latency
+        shared = max(min(self.ranks_per_node, self.n_ranks) / machine.ports, 1)
+        bandwidth = machine.intra_bandwidth if within else machine.inter_bandwidth / shared
+        summing = n_bytes / machine.sum_bandwidth if is_summed else 0.0
+        return Price(n_bytes, n_messages * (latency + machine.overhead) + n_bytes / bandwidth + summing)
+
+    def move(self, n_bytes: float, n_messages: int, span: int) -> Price:
+        """The price of ``send`` with packing what is sent, and unpacking what comes."""
+        return self.send(n_bytes, n_messages, span) + Price(0.0, 2 * n_bytes / self.copy_bandwidth)
+
+
+def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """All that a layer takes; its bottoms' moves are not in it."""
+    price = Price(0.0, compute_seconds(layer, kind, ranks) + update_seconds(layer, kind, ranks))
+    price += price_of_sum(layer, kind, ranks) + price_of_replicas(layer, kind, ranks)
+    for direction in range(1 + (kind == INPUTS or any(layer.wants_gradient))):
+        price += price_inside(layer, kind, ranks, bool(direction))
+    return price
+
+
+def compute_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
+    """Of a layer's forward and backward on the rank that has the largest part."""
+    of_image = layer.seconds or layer.multiply_adds / ranks.multiply_adds_per_second
+    return of_image * ranks.n_images * ranks.n_partitions * _largest(layer, kind, ranks.n_partitions)
+
+
+def update_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
+    """Of the update of a rank's parameters, which the replicas share out."""
+    return _own_bytes(layer, kind, ranks) / ranks.n_replicas / ranks.update_bandwidth
+
+
+def price_of_sum(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """The sum of a layer's gradients over the ranks of a replica; none where each has its own part."""
+    if way_of(layer.type, kind).splits_parameters:
+        return Price()
+    return _all_reduce(layer.n_parameters * ITEM, ranks.n_partitions, ranks.n_partitions, ranks)
+
+
+def price_of_replicas(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """The sum of a layer's gradients over replicas, and the way of its parameters back."""
+    return _all_reduce(_own_bytes(layer, kind, ranks), ranks.n_replicas, ranks.n_ranks, ranks)
+
+
+def _own_bytes(layer: LayerShape, kind: str, ranks: Ranks) -> float:
+    """Of a rank's parameters of a layer."""
+    share = 1 / ranks.n_partitions if way_of(layer.type, kind).splits_parameters else 1
+    return layer.n_parameters * ITEM * share
+
+
+def price_inside(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool) -> Price:
+    """What is exchanged inside of a layer in one direction: partial sums, halos, pieces, statistics."""
+    k, price = ranks.n_partitions, Price()
+    if k == 1:
+        return price
+    if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
+        price += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, _rounds(k), k, is_summed=not is_backward)
+    if is_backward and not any(layer.wants_gradient):
+        return price
+    if kind == CLASSES and not is_backward:  # the largest score, the sum, the score of the label
+        price += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
+    if layer.type == "BatchNorm" and kind in (REPLICATED, BY_BANDS):  # statistics, and what their gradient needs
+        price += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
+    share = layer.shares.get(kind)
+    if share is not None and share.halo:  # to both neighbours; all of it goes at once
+        price += ranks.move(share.halo * ranks.n_images * k * ITEM, 1, k)
+    if share is not None and share.joint is not None:
+        price += ranks.move(share.joint.sent(k) * ranks.n_images * k * ITEM, k - 1, k)
+    return price
+
+
+def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Price:
+    """A blob of ``width`` elements an image brought from one way to lie into another, and its gradient back."""
+    k, times, price = ranks.n_partitions, 1 + with_gradient, Price()
+    for step in steps_between(lies, needed, ROWS) if k > 1 else ():
+        elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
+        price += ranks.move(elems * ITEM * times, (_rounds(k) if WHOLE in step else k - 1) * times, k)
+    return price
+
+
+def _rounds(n: int) -> int:
+    """Of a gather or scattered sum of n ranks, by doubling or halving: messages of a rank that follow one another."""
+    return ceil(log2(n))
+
+
+def _largest(layer: LayerShape, kind: str, k: int) -> float:
+    """The largest share of a layer that a rank has, of columns that k does not divide."""
+    if kind == ONE_RANK:
+        return 1.0
+    n_columns = {OUTPUTS: layer.n_outputs, INPUTS: layer.widths[0] if layer.widths else 0}.get(kind, 0)
+    if kind in layer.shares:
+        n_columns = layer.shares[kind].length
+    return ceil(n_columns / k) / n_columns if n_columns else 1 / k
+
+
+def _all_reduce(n_bytes: float, n: int, span: int, ranks: Ranks) -> Price:
+    """A sum over n ranks that all of them have in the end: 2 (n - 1) / n of its bytes sent by each."""
+    if n == 1 or not n_bytes:
+        return Price()
+    half, n_rounds = (n - 1) / n * n_bytes, _rounds(n)
+    return ranks.send(half, n_rounds, span, is_summed=True) + ranks.send(half, n_rounds, span)

@@ -1,1 +1,0 @@
-"""Training goes on when ranks are lost (`-on-rank-loss shrink`)."""

@@ -1,0 +1,116 @@
+"""Plans whose arrays lie in one piece of memory at addresses that stay, and the cuts of recorded passes: step by step
+on paper, with moves as slow as they may be."""
+
+import random
+
+import pytest
+
+from scaffe.mapped_memory import rounded
+from scaffe.memory.plan.fitting import fitted_together, least_together
+from scaffe.memory.plan.greedy import least_bytes
+from scaffe.memory.plan.packing import arrangement
+from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError
+from scaffe.memory.problem.iteration import Bandwidth
+from scaffe.memory.run.device import cuts
+from tests.scaffe.memory.test_plans import chain, random_iteration, with_state
+
+BANDWIDTH = Bandwidth(10.0, 8.0)
+
+
+def holders(iteration, plan):
+    """For each step the arrays that have their memory then: those in use, and those on their way."""
+    has = {number for number, part in enumerate(iteration.parts)
+           if part.lasts and plan.choices[number] is not Choice.MOVE}
+    for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
+        for action in before:
+            if action.do in (Do.FETCH, Do.AGAIN):
+                has.add(action.part)
+            elif action.do in (Do.GONE, Do.DROP):
+                has.discard(action.part)
+        has |= {number for number, part in enumerate(iteration.parts)
+                if step in (part.forward or part.backward)[:1] and not part.lasts}
+        yield step, set(has)
+        has -= {action.part for action in after if action.do in (Do.GONE, Do.DROP)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_arrays_that_have_memory_in_one_step_do_not_overlap(seed):
+    iteration = with_state(random_iteration(seed), seed, seed % 3)
+    least, whole = least_together(iteration), sum(part.n_bytes for part in iteration.parts)
+    for limit in {least, random.Random(seed).randint(least, max(least, whole))}:
+        plan, layout = fitted_together(iteration, PLACEMENTS["auto"], limit, BANDWIDTH)
+        assert layout.n_bytes <= limit
+        assert layout.others_bytes == 0
+        for step, has in holders(iteration, plan):
+            places = sorted((layout.offsets[i], layout.offsets[i] + iteration.parts[i].n_bytes) for i in has)
+            assert all(end <= start for (_, end), (start, _) in zip(places, places[1:], strict=False)), step
+            assert not places or places[-1][1] <= limit
+
+
+def test_the_least_is_that_of_the_plan_that_moves_everything_with_its_gaps():
+    iteration = chain(5)
+    most = rounded(sum(part.n_bytes for part in iteration.parts))
+    assert least_bytes(iteration) <= least_together(iteration) <= most
+    with pytest.raises(MemoryTooSmallError):
+        fitted_together(iteration, PLACEMENTS["auto"], least_bytes(iteration) - 1, BANDWIDTH)
+
+
+def test_without_a_limit_everything_lies_where_lifetimes_allow():
+    iteration = chain(4)
+    plan, layout = fitted_together(iteration, PLACEMENTS["auto"], 10**9, BANDWIDTH)
+    assert set(plan.choices) == {Choice.KEEP}
+    assert layout == arrangement(iteration, plan, len(iteration.parts), 10**9)
+
+
+def groups(rng, n_layers):
+    """Some of the layers run in one pass with those before them."""
+    edges = [0, *sorted(rng.sample(range(1, n_layers), rng.randint(0, n_layers - 1))), n_layers]
+    return [range(start, stop) for start, stop in zip(edges, edges[1:], strict=False) for _ in range(start, stop)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_stretches_between_cuts_have_no_moves_inside(seed):
+    """But in the last pass of a stretch backward, whose work is done in its first step."""
+    rng, iteration = random.Random(seed), random_iteration(seed)
+    n = len(iteration.seconds) // 2
+    plan = PLACEMENTS["move"](iteration, least_bytes(iteration) + rng.randint(0, 10), BANDWIDTH)
+    forward, backward = groups(rng, n), groups(rng, n)
+    found = cuts(plan, forward, backward)
+    assert all(index in (0, n) or forward[index].start == index for index in found.forward)
+    assert all(index in (0, n) or backward[index].start == index for index in found.backward)
+    moving = (Do.SAVE, Do.GONE, Do.FETCH, Do.HERE)
+
+    def moves(actions):
+        return any(action.do in moving for action in actions)
+
+    for first, stop in stretches(found.forward, n):
+        heads = {forward[i].start for i in range(first, stop)}
+        last = max(heads)
+        assert not any(moves(plan.before[i]) for i in range(forward[first].stop, stop))
+        assert not any(moves(plan.after[i]) for i in range(first, last))
+    for first, stop in stretches(found.backward, n):
+        last_pass, steps = backward[first], [2 * n - 1 - i for i in range(stop - 1, first - 1, -1)]
+        for i, step in zip(range(stop - 1, first - 1, -1), steps, strict=True):
+            inner = i in last_pass and i != last_pass[-1]
+            assert inner or step == steps[0] or not moves(plan.before[step])
+            assert i in last_pass or not moves(plan.after[step])
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_a_stretch_ends_with_the_pass_behind_which_a_layer_is_updated(seed):
+    rng, iteration = random.Random(seed), random_iteration(seed)
+    n = len(iteration.seconds) // 2
+    plan = PLACEMENTS["move"](iteration, least_bytes(iteration), BANDWIDTH)
+    forward, backward = groups(rng, n), groups(rng, n)
+    usual = cuts(plan, forward, backward)
+    for index in range(n):
+        found = cuts(plan, forward, backward, {2 * n - 1 - index})
+        assert found.forward == usual.forward
+        assert found.backward == usual.backward | {backward[index].start}
+
+
+def stretches(found, n_layers):
+    """(first layer, layer behind the last) between cuts."""
+    edges = sorted({0, n_layers, *found})
+    return list(zip(edges, edges[1:], strict=False))

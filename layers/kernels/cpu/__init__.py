@@ -267,7 +267,7 @@ def __getattr__(name: str) -> Any:
     """Elementwise kernels, imported (with numba) when first asked for."""
     from importlib import import_module
 
-    for module in ("elementwise", "sign_words", "softmax", "channels", "column_moments"):
+    for module in ("elementwise", "softmax", "columns"):
         found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
         if found is not None:
             return found

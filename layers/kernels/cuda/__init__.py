@@ -282,8 +282,7 @@ def __getattr__(name: str) -> Any:
         from scaffe.layers.kernels import device
 
         return device.load()
-    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies",
-                   "guard"):
+    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies"):
         found = getattr(import_module(f"scaffe.layers.kernels.cuda.{module}"), name, None)
         if found is not None:
             return found

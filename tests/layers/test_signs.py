@@ -10,9 +10,9 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.extents import WORD, n_words
-from scaffe.memory.problem.saved_activations import keep_signs
+from scaffe.memory.problem.activations import keep_signs
+from scaffe.memory.problem.costs import kept_by_layers
 from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.problem.unmovable import kept_by_layers
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2

@@ -19,13 +19,13 @@ from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.memory.backing.file_backed import MadeOnHost
+from scaffe.memory.options import add_memory_flags
 from scaffe.memory.run.limited_net import LimitedNet
 from scaffe.memory.run.limited_passes import limit_passes
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.summary import measured_peak, speed_lines
-from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.ranks import threads_per_rank, together
 
 GROUP = "Train and test"

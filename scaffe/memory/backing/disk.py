@@ -13,9 +13,8 @@ from scaffe.memory.backing.file_backed import BackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.speeds import disk_speed
 from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Record
-from scaffe.memory.plan.fitting import fitted
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout, fitted
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration

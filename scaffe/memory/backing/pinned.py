@@ -12,12 +12,12 @@ from scaffe.layers.kernels import device
 from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock
 from scaffe.memory.backing.speeds import link_speed
 from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Record
-from scaffe.memory.plan.fitting import fitted_together, least_together
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout, fitted_together, least_together
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 from scaffe.memory.problem.tensors import Held
+from scaffe.nets.net import Net
 
 
 class PinnedPlaces:
@@ -266,3 +266,15 @@ class Pinned:
         if self._places is None:
             raise RuntimeError("a device's arrays have no memory yet")
         return self._places
+
+
+def pinned_below(net: Net, iteration: Iteration, n_bytes: int) -> Pinned:
+    """Host memory below the device that a net computes on.
+
+    Args:
+        net: the net.
+        iteration: its arrays.
+        n_bytes: that these may have on the device.
+    """
+    most = sum(part.n_bytes for part in iteration.parts)
+    return Pinned(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))

@@ -1,9 +1,18 @@
-"""How long a net's steps take, before they have been measured: from multiply-adds and bytes."""
+"""What a net's steps cost in seconds, estimated, and what stays in host memory in bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
+from typing import Any
 
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.kernels.cpu.arrays import LINE
+from scaffe.memory.problem.tensors import Planned
+from scaffe.nets.blob_memory import memory_owners, runs_fused, written_diffs
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.summary import MULTIPLY_ADDS
@@ -54,3 +63,101 @@ def _forward(node: Node, speed: Speed) -> float:
     count = MULTIPLY_ADDS.get(node.param.type)
     passes_on = node.layer.shares_data or node.fused_offset
     return (count(node) / speed.products if count else 0.0) + (0.0 if passes_on else n_bytes / speed.n_bytes)
+
+
+OURS = "scaffe.layers."
+
+
+def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> int:
+    """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
+    reader threads hold; working memory; what layers of NumPy's make in passes.
+
+    Args:
+        net: a built net.
+        planned: the arrays that the plan moves.
+        backward: whether the net runs backward too, and has gradients.
+    """
+    params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
+    batches = sum(getattr(node.layer, "read_bytes", 0) for node in net.nodes)
+    layers = kept_by_layers(net) + _working(net) + made_in_passes(net)
+    return params + batches + blobs_outside(net, planned, backward) + layers
+
+
+def _working(net: Net) -> int:
+    """What convolutions compute with and leave to the next one: turned weights, and tiles of images."""
+    weights = [_n_bytes(blob) for node in net.nodes for blob in node.layer.blobs if blob.ndim > 2]
+    most = {"weights": max(weights, default=0)}
+    for plan in (kept for node in net.nodes for kept in vars(node.layer).values() if hasattr(kept, "working_bytes")):
+        for name, n_bytes in plan.working_bytes().items():
+            most[name] = max(most.get(name, 0), n_bytes)
+    return sum(most.values())
+
+
+def blobs_outside(net: Net, planned: Sequence[Planned], backward: bool) -> int:
+    """Bytes of the net's blobs that are not in the plan."""
+    moved = {id(each.blob) for each in planned if not each.is_diff}, {id(each.blob) for each in planned if each.is_diff}
+    written = {id(blob) for blob in written_diffs(net.nodes)}
+    n_bytes = 0
+    for is_diff, shares in enumerate(("shares_data", "shares_diff")[:1 + backward]):
+        for key, blob in memory_owners(net, shares).items():
+            is_own = id(blob) == key and key not in moved[is_diff]
+            n_bytes += _n_bytes(blob) if is_own and (not is_diff or key in written) else 0
+    return n_bytes
+
+
+def kept_by_layers(net: Net) -> int:
+    """Bytes of the arrays that layers and their kernels' plans hold beside the net's blobs and parameters. A blob of a
+    layer that runs in another one's passes gets no memory: an in-place Scale's copy behind batch norm, for one."""
+    seen = {id(blob) for node in net.nodes for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
+    seen |= {id(value) for node in net.nodes if runs_fused(net, node) for value in vars(node.layer).values()
+             if isinstance(value, Blob)}
+    return sum(_held(vars(node.layer).values(), seen) for node in net.nodes)
+
+
+def _held(values: Iterable[Any], seen: set[int]) -> int:
+    n_bytes = 0
+    for value in values:
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Blob):
+            n_bytes += _n_bytes(value)
+        elif isinstance(value, np.ndarray):
+            n_bytes += value.nbytes if _is_whole(value) else 0
+        else:
+            n_bytes += _held(_inside(value), seen)
+    return n_bytes
+
+
+def _is_whole(array: np.ndarray) -> bool:
+    """Whether an array is no view of another's memory: it owns its own, or is what ``zeros`` has made."""
+    base = array.base
+    return base is None or (isinstance(base, np.ndarray) and base.nbytes - array.nbytes == LINE)
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """What a container, or an object of ours that belongs to a layer, holds."""
+    if isinstance(value, (list, tuple)):
+        yield from value
+        return
+    where = type(value).__module__ or ""
+    if where.startswith(OURS) and not where.startswith(f"{OURS}base"):
+        yield from getattr(value, "__dict__", {}).values()
+
+
+def _n_bytes(blob: Blob) -> int:
+    return blob.n_elems * blob.dtype.itemsize
+
+
+def made_in_passes(net: Net) -> int:
+    """Bytes of the arrays that layers make in passes: those that last, and the others of the layer that has most."""
+    lasting, others = 0.0, [0.0]
+    for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
+        lasting += layer.lasting * n_elems
+        others.append((layer.temporaries - layer.lasting) * n_elems)
+    return ceil(lasting + max(others)) * net.params.dtype.itemsize
+
+
+def _longest(node: Node) -> int:
+    """Elements of a layer's longest blob."""
+    return max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0)

@@ -10,11 +10,11 @@ from itertools import pairwise
 import numpy as np
 
 from scaffe.mapped_memory import PAGE_BYTES, address, inner, rounded
-from scaffe.memory.problem.chunks import Run, blocks_place, bytes_apart, layers_of, pages_of_blocks, pieces
 from scaffe.memory.problem.costs import BYTES_A_SECOND
 from scaffe.memory.problem.iteration import Again, Part
+from scaffe.memory.problem.layer_groups import Run, blocks_place, bytes_apart, layers_of, pages_of_blocks, pieces
 from scaffe.memory.problem.tensors import Held, forward_group, is_worth_moving
-from scaffe.nets.activation_memory import backward_steps
+from scaffe.nets.blob_memory import backward_steps
 from scaffe.nets.net import Net
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.mapped_memory import rounded
 from scaffe.memory.problem.iteration import Again, Part
-from scaffe.nets.activation_memory import backward_steps, kept_blobs, memory_owners, written_diffs
+from scaffe.nets.blob_memory import backward_steps, kept_blobs, memory_owners, written_diffs
 from scaffe.nets.net import Net
 
 LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory

@@ -9,7 +9,7 @@ from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.memory.backing.store import ArrayMover, Below
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.plan import Action, Choice, Do, Plan
 from scaffe.memory.problem.tensors import Held, Planned, parts_of
 from scaffe.nets.net import Net

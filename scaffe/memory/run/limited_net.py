@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffe.errors import ExpectedError, UserError
-from scaffe.memory.amount import shown
 from scaffe.memory.backing.store import Below
+from scaffe.memory.options import shown
 from scaffe.memory.plan.cost_model import predict
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import PLACEMENTS
-from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan
+from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held, Planned
+from scaffe.memory.problem.tensors import Held, Planned, forward_group
 from scaffe.memory.run.executor import Executor
+from scaffe.nets.blob_memory import backward_block
+from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
+from scaffe.nets.steps import Steps
 
 NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
 
@@ -106,3 +109,65 @@ class LimitedNet:
         if not self.mover.holds_host:
             return moved
         return f"{moved}, waited {self.executor.waited:.3g} s, computed again for {self.executor.repeated:.3g} s"
+
+
+BETWEEN = (Do.SAVE, Do.GONE, Do.FETCH, Do.HERE)  # the others are a device's own work, or none
+
+
+class Cuts(NamedTuple):
+    """Indices of layers at which stretches of layers begin.
+
+    Attributes:
+        forward, backward: for either way; a stretch runs backward from the layer before the next cut down to its own.
+    """
+
+    forward: frozenset[int]
+    backward: frozenset[int]
+
+
+def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], updates: Collection[int] = (),
+         steps: Steps | None = None) -> Cuts:
+    """The cuts for a plan. A stretch begins with what stands before its first step that moves something, which is its
+    first of all, or one of the first pass. It ends with what stands behind and between all others: these belong to its
+    last pass, which has run by then.
+
+    Args:
+        plan: the plan.
+        forward, backward: for each layer, those that run in one pass with it.
+        updates: steps of backward behind which parameters are updated.
+        steps: numbers of the steps, of which each layer has one in backward.
+    """
+    steps = steps or Steps(len(forward))
+    ahead, back = set[int](), set[int]()
+    for index, (group, block) in enumerate(zip(forward, backward, strict=True)):
+        step = steps.backward(index)[0]
+        if _moves(plan.before[index]):
+            ahead.add(group.start)
+        if _moves(plan.after[index]):
+            ahead.add(group.stop)
+        if step < len(plan.before) and _moves(plan.before[step]):
+            back.add(block.stop if index == block[-1] else block.start)
+        if step < len(plan.after) and (step in updates or _moves(plan.after[step])):
+            back.add(block.start)
+    return Cuts(frozenset(ahead), frozenset(back))
+
+
+def _moves(actions: Sequence[Action]) -> bool:
+    return any(action.do in BETWEEN for action in actions)
+
+
+def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:
+    """Have recordings of a net's passes begin and end where a plan moves something, or layers are updated, and be made
+    anew.
+
+    Args:
+        net: the net.
+        plan: that its tier follows.
+        updates: steps behind which it updates layers.
+        passes: what runs the net's passes: recordings, or the net itself, which has none.
+    """
+    if isinstance(passes, Recorded):
+        layers = range(len(net.nodes))
+        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates,
+                     net.steps)
+        passes.cut(found.forward, found.backward)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,20 +9,22 @@ from scaffe.errors import UserError
 from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import is_device
-from scaffe.memory.amount import n_bytes
+from scaffe.mapped_memory import return_freed_memory, trim_heap
 from scaffe.memory.backing.disk import Spill
 from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.pinned import pinned_below
 from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.options import n_bytes
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.problem.chunks import bytes_of, layers_alone, long
-from scaffe.memory.problem.costs import Speed, estimated_seconds
+from scaffe.memory.problem.activations import keep_little, keep_signs
+from scaffe.memory.problem.costs import Speed, estimated_seconds, fixed_bytes
+from scaffe.memory.problem.device_bytes import fixed_forward_on_device, fixed_on_device
 from scaffe.memory.problem.iteration import Iteration
-from scaffe.memory.problem.saved_activations import keep_little, keep_signs
+from scaffe.memory.problem.layer_groups import bytes_of, layers_alone, long
 from scaffe.memory.problem.state import parameters_apart, weights_held
 from scaffe.memory.problem.tensors import Planned, joined_steps, parts_of, planned_arrays
-from scaffe.memory.problem.unmovable import fixed_bytes, fixed_forward_on_device, fixed_on_device
-from scaffe.memory.run.device import on_host, pinned_below
 from scaffe.memory.run.limited_net import Limit, LimitedNet
+from scaffe.memory.run.offloaded_state import pinned_copy
 from scaffe.nets.net import Net
 
 
@@ -142,7 +143,7 @@ def _forward_on_device(net: Net, memory: str, placement: str, planned: list[Plan
             params.move_one("data", params.zeros)
         return None
     runs = long(net, layers_alone(net))
-    held = [parameters_apart(net, run, on_host(net, run), backward=False) for run in runs]
+    held = [parameters_apart(net, run, pinned_copy(net, run), backward=False) for run in runs]
     params.divide("data", [run.place for run in runs], lambda n_elems: params.zeros(n_elems, params.dtype))
     fixed -= sum(bytes_of(net, run) for run in runs)
     seconds = estimated_seconds(net, Speed(*device.speeds()), backward=False)
@@ -155,25 +156,7 @@ def _untimed(name: str, label: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names
-MOST_KEPT = 32 << 20  # that it accepts for the first
 EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a plan is made again behind the third
-
-_libc = ctypes.CDLL(None)
-
-
-def return_freed_memory(limit: int = 0) -> None:
-    """From now on the C library gives freed memory of a megabyte and more back to the system at once. Else it keeps
-    what it takes to be needed again soon: 115 MB of GoogLeNet's 557 in a limit of 242 MB. No effect where it has no
-    such setting.
-
-    Args:
-        limit: bytes, of which it may keep a 64th, since products that take memory anew in each call wait for pages
-            else: fc6's gradient in CaffeNet, in four blocks of rows, takes 62 instead of 77 ms.
-    """
-    if hasattr(_libc, "mallopt"):
-        for which in (MMAP_THRESHOLD, TRIM_THRESHOLD):
-            _libc.mallopt(which, min(max(limit // 64, 1 << 20), MOST_KEPT))
 
 
 class Trim:
@@ -201,5 +184,5 @@ class Trim:
         """See Tier."""
 
     def _trim(self, n_passes: int) -> None:
-        if self._n_passes <= n_passes and hasattr(_libc, "malloc_trim"):
-            _libc.malloc_trim(0)
+        if self._n_passes <= n_passes:
+            trim_heap()

@@ -9,8 +9,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.reshaping.reshape import Flatten, Reshape
-from scaffe.nets.activation_memory import Part, forward_steps, kept_blobs, memory_owners
-from scaffe.nets.arena import place
+from scaffe.nets.blob_memory import Part, forward_steps, kept_blobs, memory_owners, place
 from scaffe.nets.inference.groups import Group
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node

@@ -31,20 +31,20 @@ from scaffe.memory.backing.store import BACK, OUT, WAITS
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do
 from scaffe.memory.plan.schedule import schedule
-from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem import activations, layer_groups, tensors
+from scaffe.memory.problem.costs import made_in_passes
 from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.run import tested_nets as tested_module
-from scaffe.memory.run.forecast import predicted_on_gpu
+from scaffe.memory.run import testing_nets as tested_module
 from scaffe.memory.run.limited_passes import limit_forward
-from scaffe.nets import activation_memory, graph
-from scaffe.nets.arena import aligned
+from scaffe.memory.run.report import predicted_on_gpu
+from scaffe.nets import graph
+from scaffe.nets.blob_memory import aligned
 from scaffe.nets.build import build_net
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers
-from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
-from scaffe.training import device_memory
+from scaffe.training import limited_memory
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
@@ -66,8 +66,8 @@ def on_device(monkeypatch, tmp_path):
     """The pretend CuPy is there, or the real one; every array counts."""
     monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     monkeypatch.setattr(tensors, "rounded", aligned)
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(layer_groups, "PIECE_BYTES", 60_000)
     monkeypatch.setattr(extents, "BLOCK_BYTES", 60_000)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(precision, "tf32", precision.tf32)  # which commands set
@@ -198,7 +198,7 @@ def moved(solver):
 
 def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatch):
     expected = trained(solver_of(tmp_path))
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 2000)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 2000)
     monkeypatch.setitem(PLACEMENTS, "move", everything_moves)  # else such short ones may stay
     solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
     left = moved(solver)
@@ -265,7 +265,7 @@ def replicated(solver):
 def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide, monkeypatch):
     """What is fetched is taken over once its layer's parameters have come, which are copied out behind forward, too.
     Where gradients are clipped together, what accrues alone."""
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 1 << 25)  # so that all of them leave
+    monkeypatch.setattr(layer_groups, "PIECE_BYTES", 1 << 25)  # so that all of them leave
     options = {**DOWNPOUR, **given, "net": wide().replace('"constant" value: 0.01', '"xavier"') if is_wide else NET}
     text += " max_iter: 6"
     expected, left = replicated(solver_of(tmp_path, text, **options)), set()
@@ -588,9 +588,9 @@ def test_what_test_nets_take_is_counted(tmp_path):
             used.append(memory.counters.used - before)
         test = next(iter(solver.test_nets), None)
         solver.close()
-    lasting = activation_memory.testing_bytes(test) - made_in_passes(test)
+    lasting = activations.testing_bytes(test) - made_in_passes(test)
     assert lasting == pytest.approx(used[1] - used[0], rel=0.01)
-    assert peaks[1] - peaks[0] <= activation_memory.testing_bytes(test)
+    assert peaks[1] - peaks[0] <= activations.testing_bytes(test)
     assert [blob.shape for blob in test.own_blobs] == [(3000, 20), (3000,)]
     assert all(not isinstance(blob.data_flat, np.ndarray) for node in test.nodes for blob in node.layer.blobs)
     shared = [to_host(found.node(name).layer.blobs[0].data) for found, name in ((solver.net, "mid"), (test, "again"))]
@@ -604,8 +604,8 @@ def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatc
     found = solver_of(tmp_path, memory="99%", **served)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     least, whole = limited(found).least, limited(found).limit.n_bytes
-    free = least + (whole - least) // 4 - device_memory.scratch_bytes()
-    monkeypatch.setattr(device, "free_bytes", lambda: int(free / (1 - device_memory.SPARE)))
+    free = least + (whole - least) // 4 - limited_memory.scratch_bytes()
+    monkeypatch.setattr(device, "free_bytes", lambda: int(free / (1 - limited_memory.SPARE)))
     capfd.readouterr()
     solver = solver_of(tmp_path, **served)
     assert re.search(r"Memory: training takes [\d.]+ MB on the device, [\d.]+ MB are free: what does not fit moves to "
@@ -644,9 +644,9 @@ def test_the_speed_of_the_link_is_measured_once(tmp_path, monkeypatch):
 def test_ranks_of_one_device_share_what_is_free(tmp_path, monkeypatch):
     solver = solver_of(tmp_path)
     monkeypatch.setattr(device, "free_bytes", lambda: 1000)
-    has = device_memory._free_bytes(solver, 1) - 950
-    assert has == (solver.net.params.data.nbytes + solver.net.params.diff.nbytes + device_memory.scratch_bytes())
-    assert device_memory._free_bytes(solver, 2) == has + 475
+    has = limited_memory._free_bytes(solver, 1) - 950
+    assert has == (solver.net.params.data.nbytes + solver.net.params.diff.nbytes + limited_memory.scratch_bytes())
+    assert limited_memory._free_bytes(solver, 2) == has + 475
     solver.close()
 
 

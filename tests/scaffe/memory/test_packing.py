@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from scaffe.memory.plan.packing import packed
+from scaffe.memory.plan.layout import packed
 
 
 def random_arrays(seed, n):

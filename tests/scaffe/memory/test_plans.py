@@ -10,9 +10,8 @@ import pytest
 from scaffe.mapped_memory import rounded
 from scaffe.memory.plan import placements
 from scaffe.memory.plan.cost_model import predict
-from scaffe.memory.plan.fitting import fitted
 from scaffe.memory.plan.greedy import least_bytes, needs
-from scaffe.memory.plan.packing import arrangement, occupied
+from scaffe.memory.plan.layout import arrangement, fitted, occupied
 from scaffe.memory.plan.placements import PLACEMENTS, pinned
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, WrongPlanError, resident_bytes
 from scaffe.memory.plan.schedule import schedule

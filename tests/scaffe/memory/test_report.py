@@ -11,12 +11,12 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.mapped_memory import PAGE_BYTES, rounded
-from scaffe.memory.amount import n_bytes, shown
-from scaffe.memory.problem import chunks
+from scaffe.memory.options import n_bytes, shown
+from scaffe.memory.problem import layer_groups
+from scaffe.memory.problem.costs import blobs_outside, kept_by_layers
 from scaffe.memory.problem.iteration import Again
 from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.problem.unmovable import blobs_outside, kept_by_layers
-from scaffe.memory.run.forecast import predicted, predicted_on_gpu
+from scaffe.memory.run.report import predicted, predicted_on_gpu
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
@@ -44,7 +44,7 @@ def test_what_is_no_amount_is_refused(text):
 
 
 def test_parameters_and_histories_of_large_layers_are_planned(monkeypatch):
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
     net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
     found = {part.name: part for part in predicted(net, "99%", "auto").iteration.parts if part.name.startswith("ip ")}
     w, d, h = found["ip parameters"], found["ip gradients"], found["ip history"]
@@ -130,7 +130,7 @@ def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):
 
 
 def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 1 << 14)
     (tmp_path / "net.prototxt").write_text(NET)
     command = ["summary", str(tmp_path / "net.prototxt"), "-memory_of", "gpu", "-memory"]
     assert cli.main([*command, "1KB"]) == 1

@@ -14,8 +14,8 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
+from scaffe.memory.problem.costs import fixed_bytes
 from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.problem.unmovable import fixed_bytes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from tests import pretend

@@ -6,13 +6,12 @@ import random
 import pytest
 
 from scaffe.mapped_memory import rounded
-from scaffe.memory.plan.fitting import fitted_together, least_together
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.plan.packing import arrangement
+from scaffe.memory.plan.layout import arrangement, fitted_together, least_together
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError
 from scaffe.memory.problem.iteration import Bandwidth
-from scaffe.memory.run.device import cuts
+from scaffe.memory.run.limited_net import cuts
 from tests.scaffe.memory.test_plans import chain, random_iteration, with_state
 
 BANDWIDTH = Bandwidth(10.0, 8.0)

@@ -14,19 +14,12 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
+from scaffe.memory.problem.activations import arena_bytes, data_parts, diff_parts, pass_diffs, reuse_activations
+from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import (
-    arena_bytes,
-    data_parts,
-    diff_parts,
-    pass_diffs,
-    reuse_activations,
-    training_bytes,
-)
-from scaffe.nets.arena import ALIGN_BYTES, Lifetime, lower_bound, place
+from scaffe.nets.blob_memory import ALIGN_BYTES, Lifetime, lower_bound, place
 from scaffe.nets.build import build_net
 from scaffe.nets.fusion import fuse_layers, join_backward
-from scaffe.nets.layer_memory import unfolded_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from tests import pretend

@@ -9,9 +9,9 @@ from google.protobuf import text_format
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu, extents
-from scaffe.memory.problem import saved_activations, tensors
-from scaffe.memory.problem.chunks import come_by_rows, layers_alone, spread
-from scaffe.memory.problem.saved_activations import divide_backward, keep_little
+from scaffe.memory.problem import activations, tensors
+from scaffe.memory.problem.activations import divide_backward, keep_little
+from scaffe.memory.problem.layer_groups import come_by_rows, layers_alone, spread
 from scaffe.memory.problem.tensors import planned_arrays
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
@@ -117,7 +117,7 @@ def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step
     whole, net = built(), built()
     expected = gradients(whole)
     divide_backward(net)
-    saved_activations.keep_signs(net)
+    activations.keep_signs(net)
     assert {net.nodes[i].name for i in net.steps.divided} == {"b", "up"}  # "a" passes nothing on, "still" is fixed
     net.tiers.append(seen := Seen())
     np.testing.assert_array_equal(gradients(net), expected)
@@ -131,7 +131,7 @@ def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeyp
     monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     net = built()
     divide_backward(net)
-    saved_activations.keep_signs(net)
+    activations.keep_signs(net)
     found = {(each.part.name, each.is_diff): each.part for each in planned_arrays(net)}
     layer = {node.name: i for i, node in enumerate(net.nodes)}
     read, written = net.steps.backward(layer["b"])

@@ -18,7 +18,7 @@ from scaffe.collectives.failure import install_excepthook
 from scaffe.collectives.server.workers.transfer_threads import Puller
 from scaffe.layers.kernels import extents
 from scaffe.memory.plan.plan import Choice
-from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem import layer_groups, tensors
 from scaffe.proto import caffe_pb2
 from scaffe.training import histories
 from scaffe.training.assembly import build_solver
@@ -193,7 +193,8 @@ def compared(communicator, folder, run, text, kinds, **options):
 
 
 def main():
-    tensors.LEAST_BYTES, chunks.LEAST_BYTES, chunks.PIECE_BYTES, extents.BLOCK_BYTES = 1, 5000, 60_000, 60_000
+    tensors.LEAST_BYTES, layer_groups.LEAST_BYTES = 1, 5000
+    layer_groups.PIECE_BYTES = extents.BLOCK_BYTES = 60_000
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

@@ -30,12 +30,12 @@ from scaffe.memory.backing.file_backed import BackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.memory.backing.store import BACK, OUT
-from scaffe.memory.plan import fitting
+from scaffe.memory.plan import layout
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.plan import Choice, Do, resident_bytes
-from scaffe.memory.problem import chunks, tensors
-from scaffe.memory.problem.unmovable import kept_by_layers
-from scaffe.memory.run import tested_nets
+from scaffe.memory.problem import layer_groups, tensors
+from scaffe.memory.problem.costs import kept_by_layers
+from scaffe.memory.run import testing_nets
 from scaffe.memory.run.limited_passes import limit_forward, limit_passes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
@@ -81,8 +81,8 @@ def trained(solver):
 def every_array_counts(monkeypatch):
     monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     monkeypatch.setattr(pages, "WORTH_BYTES", 1)
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(layer_groups, "PIECE_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
 
 
@@ -338,7 +338,7 @@ def test_test_nets_read_what_has_left_whoever_runs_them(tmp_path, garbage):
 def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
     text = "test_iter: 2 test_interval: 2 "
     least = limits(tmp_path, text, net=uneven())[0]
-    monkeypatch.setattr(tested_nets, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
+    monkeypatch.setattr(testing_nets, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
     with pytest.raises(UserError, match=f"-memory {least}: .* are too few for the solver's test net '': the param"):
         solver_of(tmp_path, text, net=uneven(), memory=least)
 
@@ -409,7 +409,7 @@ def resident(array):
 @pytest.mark.parametrize(("placement", "options"), [
     ("auto", {}), ("recompute", {}), ("move", {**SSP, "slack": 0.0}), ("auto", {**SSP, "slack": 0.0})])
 def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, options, monkeypatch):
-    monkeypatch.setattr(fitting, "TRIALS", 0)
+    monkeypatch.setattr(layout, "TRIALS", 0)
     limit = limits(tmp_path, **options)[2 if placement == "recompute" else 0]
     solver = solver_of(tmp_path, memory=limit, placement=placement, **options)
     solver.strategy.begin()

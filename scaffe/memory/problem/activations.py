@@ -1,37 +1,96 @@
-"""A net's activations and their gradients in one arena, whose memory is reused once its contents are not needed."""
+"""Activations: fewer saved for backward, and all in one arena."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
-from scaffe.nets.arena import Lifetime, aligned, place
-from scaffe.nets.fusion import fuse_layers
-from scaffe.nets.layer_memory import kept_bytes, made_in_passes
+from scaffe.memory.problem.tensors import is_long
+from scaffe.nets.blob_memory import (
+    Part,
+    backward_steps,
+    forward_steps,
+    kept_blobs,
+    memory_owners,
+    place,
+    runs_fused,
+    written_diffs,
+)
+from scaffe.nets.fusion import fuse_layers, keep_bottoms
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
+NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to need less
 
-@dataclass
-class Part:
-    """The data, or the diff, of a group of blobs that share memory.
 
-    Attributes:
-        blob: the blob of the group that owns the memory.
-        steps: the steps of an iteration that read or write it, as ``net.steps`` numbers them.
+def keep_little(net: Net, limit: int, least: Callable[[], int]) -> None:
+    """Have layers keep less for backward: those in place that would copy their bottom, and ReLUs. Where that is not
+    enough, backward of convolutions is divided, which costs a pass over the data of more ReLUs.
+
+    Args:
+        net: a built net.
+        limit: bytes that all takes together.
+        least: the bytes in which the net, as it is then, trains at least.
     """
+    keep_bottoms(net)
+    keep_signs(net)
+    if least() > NEAR * limit:
+        keep_least(net)
 
-    blob: Blob
-    steps: list[int] = field(default_factory=list)
 
-    @property
-    def lifetime(self) -> Lifetime:
-        """The steps from the first use to the last."""
-        return Lifetime(self.blob.n_elems * self.blob.dtype.itemsize, min(self.steps), max(self.steps))
+def keep_least(net: Net) -> None:
+    """Have layers keep as little as they can, whatever that costs."""
+    keep_bottoms(net)
+    divide_backward(net)
+    keep_signs(net)
+
+
+def divide_backward(net: Net) -> None:
+    """Let layers that can compute their parameters' gradients first, in a step of its own, so that their bottoms' data
+    and diffs are never needed at once."""
+    able = (index for index, node in enumerate(net.nodes) if node.layer.divides and node.needs_backward
+            and any(node.propagate_down) and any(node.layer.param_propagate_down) and not node.layer.n_fused_back)
+    net.steps = replace(net.steps, divided=frozenset(able))
+
+
+def keep_signs(net: Net) -> None:
+    """Let ReLUs keep a bit of each element, where no other layer's backward reads the data, or does so in a step of its
+    own, behind which nobody needs them any more.
+
+    Args:
+        net: a built net, after ``fuse_layers`` if that is called at all.
+    """
+    owner = memory_owners(net, "shares_data")
+    able = [node for node in net.nodes if _may_keep_signs(net, node)]
+    needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
+              if node not in able and index not in net.steps.divided for blob in _read(node)}
+    for node in able:
+        if isinstance(node.layer, ReLU) and id(owner[id(node.bottoms[0])]) not in needed:
+            node.layer.keeps_signs, node.layer.reads_bottoms = True, False
+            node.seen_shapes = None
+    net.reshape()
+
+
+def _may_keep_signs(net: Net, node: Node) -> bool:
+    """Whether a layer is a ReLU that runs its own backward, with data long enough to be worth it."""
+    if not isinstance(node.layer, ReLU) or node.layer.relu_slope is None or any(
+            other.includes is node for other in net.nodes):
+        return False
+    head = net.nodes[net.nodes.index(node) - node.fused_offset]
+    is_covered = 0 < node.fused_offset <= head.layer.n_fused_back
+    return node.needs_backward and not is_covered and is_long(node.bottoms[0])
+
+
+def _read(node: Node) -> list[Blob]:
+    """The blobs whose data the layer's backward reads."""
+    if not node.needs_backward:
+        return []
+    return [*(node.bottoms if node.layer.reads_bottoms else ()), *(node.tops if node.layer.reads_tops else ())]
 
 
 def reuse_activations(net: Net, backward: bool) -> int:
@@ -81,53 +140,6 @@ def arena_bytes(net: Net, backward: bool) -> int:
     return place([part.lifetime for part in found])[1]
 
 
-def training_bytes(net: Net, n_histories: int) -> int:
-    """Bytes of device memory that training takes, without the scratch of layers' plans.
-
-    The sum of: what ``bytes_beside_blobs`` says; the activations' arena and blobs outside it.
-
-    Args:
-        net: a net after ``fuse_layers``.
-        n_histories: of the update rule.
-    """
-    return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True)
-
-
-def testing_bytes(net: Net) -> int:
-    """Bytes of device memory that a test net, after ``fuse_layers``, takes beside the training net's: its blobs,
-    parameters that only it has, what its layers keep and make in passes, and two batches that are being prefetched."""
-    own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
-    return tested_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
-
-
-def tested_blobs(net: Net) -> int:
-    """Bytes of its blobs alone."""
-    return _kept_length(net) + arena_bytes(net, False)
-
-
-def _kept_length(net: Net) -> int:
-    return sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in kept_blobs(net).values())
-
-
-def bytes_beside_blobs(net: Net, n_histories: int) -> int:
-    """Bytes of device memory of: parameters, gradients and histories; what layers keep for backward and make in
-    passes; two batches that are being prefetched; the workspace of matrix products.
-
-    Arguments as for ``training_bytes``.
-    """
-    from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
-
-    params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
-    if net.context.dtype != net.params.dtype:  # kernels read a copy
-        params += net.params.n_elems * net.context.dtype.itemsize
-    return params + 2 * _batch_bytes(net) + kept_bytes(net) + made_in_passes(net) + WORKSPACE_BYTES
-
-
-def _batch_bytes(net: Net) -> int:
-    """Of a batch on its way to the device; layers that make their own there have none."""
-    return sum(getattr(node.layer, "batch_bytes", 0) for node in net.nodes)
-
-
 def data_parts(net: Net, backward: bool) -> list[Part]:
     """The blobs' data that an arena may hold.
 
@@ -160,42 +172,6 @@ def diff_parts(net: Net) -> list[Part]:
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
 
 
-def forward_steps(net: Net, index: int) -> list[int]:
-    """The layer's own forward, and that of the layer it is fused to."""
-    return [index, index - net.nodes[index].fused_offset]
-
-
-def backward_steps(net: Net, index: int) -> list[int]:
-    """The layer's own backward, and that of the last layer it is fused with, where a fused backward of all runs."""
-    first = index - net.nodes[index].fused_offset
-    head = net.nodes[first]
-    last = first + head.layer.n_fused_back
-    return [*net.steps.backward(index), *net.steps.backward(max(index, last))]
-
-
-def backward_block(net: Net, index: int) -> range:
-    """The layers that run backward in one pass with this one, in the step of the last of them."""
-    first = index - net.nodes[index].fused_offset
-    last = first + net.nodes[first].layer.n_fused_back
-    return range(first, last + 1) if index <= last else range(index, index + 1)
-
-
-def written_diffs(nodes: Iterable[Node]) -> list[Blob]:
-    """Bottoms whose diff is written by their layer's backward."""
-    return [blob for node in nodes if node.needs_backward and not node.layer.shares_diff
-            for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False) if wanted]
-
-
-def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
-    """id of each blob → the blob that owns its memory: layers like Split give their tops the bottom's memory."""
-    owner: dict[int, Blob] = {}
-    for node in net.nodes:
-        for top in node.tops:
-            passed_on = getattr(node.layer, shares) and node.bottoms
-            owner.setdefault(id(top), owner[id(node.bottoms[0])] if passed_on else top)
-    return owner
-
-
 def _diff_owners(net: Net) -> dict[int, Blob]:
     """As `memory_owners`; and a sum's bottoms, whose diffs are its top's, have the top's memory."""
     owner = memory_owners(net, "shares_diff")
@@ -210,12 +186,6 @@ def _diff_owners(net: Net) -> dict[int, Blob]:
             if wanted and is_alone and blob is not node.tops[0] and id(blob) not in kept.keys() | on_host:
                 owner[id(blob)] = owner[id(node.tops[0])]
     return owner
-
-
-def runs_fused(net: Net, node: Node) -> bool:
-    """Whether an in-place layer's backward is part of the pass of the layer it is fused to, and so writes no diff."""
-    head = net.nodes[net.nodes.index(node) - node.fused_offset]
-    return 0 < node.fused_offset <= head.layer.n_fused_back
 
 
 def pass_diffs(net: Net) -> None:
@@ -233,10 +203,3 @@ def pass_diffs(net: Net) -> None:
             if owner[id(blob)] is owner[id(top)] and blob is not top:
                 blob.share_diff(owner[id(blob)])
                 net.passed_diffs |= {id(blob): len(net.nodes), id(top): net.passed_diffs.get(id(top), index)}
-
-
-def kept_blobs(net: Net) -> dict[int, Blob]:
-    """The blobs that keep memory of their own, by id: tops of sources and losses, and the net's outputs."""
-    tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights, strict=False)
-            if weight or node.is_source]
-    return {id(blob): blob for blob in (*tops, *(net.blobs[name] for name in net.output_names))}

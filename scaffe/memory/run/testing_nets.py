@@ -13,11 +13,13 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels import device
 from scaffe.memory.backing.pinned import Pinned
-from scaffe.memory.problem.chunks import Run, bytes_apart
 from scaffe.memory.problem.costs import Speed, estimated_seconds
 from scaffe.memory.problem.iteration import Iteration, Part
+from scaffe.memory.problem.layer_groups import Run, bytes_apart
 from scaffe.memory.problem.tensors import Held, forward_group, joined_steps, parts_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
+from scaffe.memory.run.offloaded_state import PinnedParameters
+from scaffe.nets.flat_pieces import copy_into
 from scaffe.nets.net import Net
 
 
@@ -71,18 +73,6 @@ def _reads(test: Net, trained: Net, held: Mapping[int, Held]) -> list[set[int]]:
     return [set().union(*(found[i] for i in forward_group(test, step))) for step in range(len(test.nodes))]
 
 
-class Apart(NamedTuple):
-    """Parameters of the training net that may leave the device.
-
-    Attributes:
-        run: whose.
-        place: of them on the host, page-locked: uint8.
-    """
-
-    run: Run
-    place: np.ndarray
-
-
 class _Use(NamedTuple):
     """A test net's blob whose data are parameters of a run, from an element of it on."""
 
@@ -102,9 +92,9 @@ class TestedNet:
 
     __test__ = False  # no test, though its name begins like one
 
-    def __init__(self, test: Net, trained: Net, apart: Sequence[Apart]) -> None:
+    def __init__(self, test: Net, trained: Net, apart: Sequence[PinnedParameters]) -> None:
         self._net = test
-        uses = [(each, _uses(test, trained, each.run)) for each in apart]
+        uses = [(each, _uses(test, trained, each.group)) for each in apart]
         self._held = [_held(test, trained, each, found) for each, found in uses if found]
         self._iteration = Iteration(parts_of(test, [], self._held),
                                     estimated_seconds(test, Speed(*device.speeds()), backward=False),
@@ -127,10 +117,10 @@ class TestedNet:
                           Pinned(lambda n_bytes: memory, memory.nbytes), lambda name, label: nullcontext())
 
 
-def _held(test: Net, trained: Net, each: Apart, uses: Collection[_Use]) -> Held:
+def _held(test: Net, trained: Net, each: PinnedParameters, uses: Collection[_Use]) -> Held:
     steps = {step for use in uses for step in forward_group(test, use.layer)}
-    name = f"{trained.nodes[each.run.first_layer].name} parameters"
-    part = Part(name, bytes_apart(trained, each.run), tuple(sorted(steps)), lasts=True)
+    name = f"{trained.nodes[each.group.first_layer].name} parameters"
+    part = Part(name, bytes_apart(trained, each.group), tuple(sorted(steps)), lasts=True)
     return Held(each.place, part, sorted({use.layer for use in uses}), partial(_bind, uses))
 
 
@@ -147,3 +137,13 @@ def _uses(test: Net, trained: Net, run: Run) -> list[_Use]:
     sources = test.trained_blobs(trained)
     return [_Use(index, blob, starts[id(sources[id(blob)])]) for index, node in enumerate(test.nodes)
             for blob in node.layer.blobs if id(sources.get(id(blob))) in starts]
+
+
+def place_own_parameters(test: Net, trained: Net) -> None:
+    """Have a test net's parameters on the device: the training net's, which lie there, and those that only it has."""
+    for blob in test.own_blobs:
+        if isinstance(blob.data_flat, np.ndarray):  # made on the host
+            memory = test.context.kernels.zeros(blob.n_elems, blob.dtype)
+            copy_into(memory, blob.data_flat)
+            blob.bind_data(memory)
+    test.share_trained_layers(trained)

@@ -11,7 +11,7 @@ from scaffe.flags import Flags
 from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.mapped_memory import return_freed_memory
-from scaffe.memory.backing.file_backed import BackedMemory, MadeOnHost
+from scaffe.memory.backing.file_backed import FileBackedMemory, StagedOnHost
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.memory.plan.placements import PLACEMENTS
 
@@ -74,13 +74,13 @@ def check_debug_info(param: Any, options: Namespace) -> None:
 
 def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
     """Where the parameters of a net that nobody trains are made, if ``-memory`` is given. Raises UserError: no file."""
-    return MadeOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels, -1)
+    return StagedOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels, -1)
 
 
-def backed_memory(options: Namespace, kernels: Backend, rank: int) -> BackedMemory | None:
+def backed_memory(options: Namespace, kernels: Backend, rank: int) -> FileBackedMemory | None:
     """Where a net's parameters are made in host memory, if ``-memory`` is given, by a rank, or by the only one (below
     0). Raises UserError: no file."""
     if not vars(options).get("memory", "") or is_device(kernels):
         return None
     return_freed_memory()
-    return BackedMemory(SpillFile(options.spill), rank)
+    return FileBackedMemory(SpillFile(options.spill), rank)

@@ -81,7 +81,7 @@ def aligned(n_bytes: int) -> int:
 
 
 @dataclass
-class Part:
+class BlobMemory:
     """The data, or the diff, of a group of blobs that share memory.
 
     Attributes:

@@ -195,7 +195,7 @@ class InRecording:
     """
 
     def __init__(self, tier: Tier) -> None:
-        self.again = tier.again
+        self.recompute = tier.recompute
 
     def before(self, step: int) -> None:
         """See Tier: nothing."""

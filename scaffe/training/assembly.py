@@ -14,7 +14,7 @@ from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.base.random import Stream
 from scaffe.layers.python import SHARD
 from scaffe.log import info
-from scaffe.memory.backing.file_backed import BackedMemory, MadeOnHost
+from scaffe.memory.backing.file_backed import FileBackedMemory, StagedOnHost
 from scaffe.memory.options import backed_memory, check_debug_info
 from scaffe.memory.problem.activations import pass_diffs, reuse_activations
 from scaffe.memory.run.testing_nets import place_own_parameters
@@ -60,7 +60,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     rank = communicator.rank if communicator.n_ranks > 1 else -1
     backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels, rank))
     if in_arena and role.division is None:
-        backed = MadeOnHost()  # until it is known what the device has room for
+        backed = StagedOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
     net = _train_net(communicator, maker, role.division)
     tests = together(communicator, lambda: maker.test_nets(net))
@@ -75,7 +75,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if in_arena:
         place_on_device(solver, options)
-    elif isinstance(backed, BackedMemory):
+    elif isinstance(backed, FileBackedMemory):
         limit_memory(solver, options, backed)
         maker.backed = None  # a plan has the rest of the file
     if not kernels.RECORDS and not param.debug_info and role.division is None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from scaffe.memory.problem.layer_groups import Run, come_by_rows, large, layers_alone, pieces
-from scaffe.memory.problem.state import fetched, renewed
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.layer_groups import LayerGroup, chunks, compute_by_rows, large_groups, single_layers
+from scaffe.memory.problem.state import changing_in_forward, refreshed
+from scaffe.memory.problem.tensors import StateTensor
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import Executor
 from scaffe.memory.run.offloaded_state import OffloadedState, StateShard
@@ -34,14 +34,14 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
     """
     net, strategy = solver.net, solver.strategy
     eager = eager_buckets(solver) if may_be_eager else []
-    groups: Sequence[Run] = eager or large(net, layers_alone(net))
+    groups: Sequence[LayerGroup] = eager or large_groups(net, single_layers(net))
     strategy.take_early(eager)
-    come_by_rows(net, eager if strategy.updates_alone else (), offloaded.spreads_rows)
-    edges = sorted({edge for group in groups for chunk in pieces(net, group) for edge in (chunk.start, chunk.stop)})
+    compute_by_rows(net, eager if strategy.updates_alone else (), offloaded.spreads_rows)
+    edges = sorted({edge for group in groups for chunk in chunks(net, group) for edge in (chunk.start, chunk.stop)})
     solver.updater.own(cut(strategy.owned(), edges), cut(strategy.copied(), edges))
     for own in strategy.own_updaters:
         own.own(cut([shard.interval for shard in own.shards], edges))
-    shards: dict[StateShard, Run] = {
+    shards: dict[StateShard, LayerGroup] = {
         shard: group for updater in _updaters(solver) for shard in updater.everything for group in groups
         if group.place.start <= shard.interval.start < group.place.stop and shard.n_bytes}
     return ChunkedState(net, offloaded, shards, eager, partial(_written, strategy, recomputes))
@@ -50,9 +50,9 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
 def attach(solver: Solver, state: ChunkedState[Bucket], executor: Executor) -> None:
     """Have a solver's layers updated within an executor's steps, and tensors fetched for those who read them whole."""
     parameters, histories = state.numbers(executor)
-    solver.net.params.bring = partial(executor.bring, parameters)
+    solver.net.params.bring = partial(executor.fetch, parameters)
     for updater in _updaters(solver):
-        updater.bring = partial(executor.bring, histories)
+        updater.bring = partial(executor.fetch, histories)
         updater.around = partial(state.around, executor)
     executor.updates = state.updates(executor, partial(_update, solver))
 
@@ -61,7 +61,7 @@ def eager_buckets(solver: Solver) -> list[Bucket]:
     """The large buckets that may be updated before the backward of other layers: nobody needs all gradients at once."""
     needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
                  or not isinstance(solver.rates, Scheduled))
-    return [] if needs_all else large(solver.net, solver.strategy.early())
+    return [] if needs_all else large_groups(solver.net, solver.strategy.early())
 
 
 def cut(intervals: Sequence[slice], edges: Sequence[int]) -> list[slice]:
@@ -78,11 +78,11 @@ def _updaters(solver: Solver) -> list[Updater]:
     return [*solver.strategy.own_updaters, solver.updater]
 
 
-def _written(strategy: Strategy, recomputes: bool, bucket: Bucket, parameters: Held) -> Held:
+def _written(strategy: Strategy, recomputes: bool, bucket: Bucket, parameters: StateTensor) -> StateTensor:
     """A bucket's parameters as a plan knows them: a server may write them too."""
     if strategy.renews:
-        return renewed(parameters, strategy.renewer(bucket) if recomputes else None)
-    return fetched(parameters) if strategy.fetches else parameters
+        return refreshed(parameters, strategy.renewer(bucket) if recomputes else None)
+    return changing_in_forward(parameters) if strategy.fetches else parameters
 
 
 def _update(solver: Solver, bucket: Bucket, place: slice) -> None:

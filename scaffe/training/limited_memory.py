@@ -11,29 +11,29 @@ from scaffe.errors import UserError
 from scaffe.layers.kernels import device
 from scaffe.log import info
 from scaffe.mapped_memory import return_freed_memory
-from scaffe.memory.backing.disk import Spill
-from scaffe.memory.backing.file_backed import BackedMemory, on_disk
-from scaffe.memory.backing.pinned import Pinned, pinned_below
+from scaffe.memory.backing.disk import DiskStore
+from scaffe.memory.backing.file_backed import FileBackedMemory, file_backed_zeros
+from scaffe.memory.backing.pinned import PinnedStore, pinned_store
 from scaffe.memory.options import n_bytes, shown
-from scaffe.memory.problem.activations import keep_little, keep_signs, pass_diffs, place_activations
-from scaffe.memory.problem.costs import Speed, estimated_seconds, fixed_bytes
+from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import (
-    fixed_on_device,
     scratch_bytes,
-    tested_blobs,
-    testing_bytes,
+    test_blob_bytes,
+    test_net_bytes,
+    unmovable_on_device,
     update_bytes,
     whole_on_device,
 )
 from scaffe.memory.problem.iteration import Iteration
-from scaffe.memory.problem.tensors import Planned, joined_steps, parts_of, planned_arrays
+from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, joined_steps, tensors_of
 from scaffe.memory.run.chunked_updates import ChunkedState
-from scaffe.memory.run.executor import take_turns
+from scaffe.memory.run.executor import share_arena
 from scaffe.memory.run.limited_net import Limit, LimitedNet, cut_recordings
-from scaffe.memory.run.limited_passes import Trim, refuse_half_types
+from scaffe.memory.run.limited_passes import TrimHeap, refuse_half_types
 from scaffe.memory.run.offloaded_state import DeviceState, HostState, PinnedParameters
 from scaffe.memory.run.report import least_to_train
-from scaffe.memory.run.testing_nets import InTurn, TestedNet, place_own_parameters
+from scaffe.memory.run.testing_nets import ArenaSharingNet, SequentialFetch, place_own_parameters
 from scaffe.nets.fusion import join_backward
 from scaffe.nets.net import Net
 from scaffe.training.chunked_updates import attach, chunked_state
@@ -45,7 +45,7 @@ from scaffe.training.strategies.buckets import Bucket
 MEASURED_AFTER_ON_HOST = 3  # iterations: the plan is then made again with the times they took
 
 
-def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> None:
+def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -> None:
     """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it on some rank. Called
     by all ranks, since they update layers in the same order.
 
@@ -65,25 +65,25 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
-    keep_little(solver.net, limit, lambda: least_to_train(
-        solver.net, _taken_on_host(solver, planned_arrays(solver.net)), solver.strategy.updates_alone))
+    reduce_saved_activations(solver.net, limit, lambda: least_to_train(
+        solver.net, _taken_on_host(solver, activation_tensors(solver.net)), solver.strategy.updates_alone))
     solver.observers.append(together(ranks, lambda: _limited_on_host(solver, backed, limit, options)))
 
 
 def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
     """The bytes that training takes without a limit, and the limit."""
     refuse_half_types(solver.net)
-    planned = planned_arrays(solver.net)
-    whole = _taken_on_host(solver, planned) + sum(each.part.n_bytes for each in planned)
+    activations = activation_tensors(solver.net)
+    whole = _taken_on_host(solver, activations) + sum(each.tensor.n_bytes for each in activations)
     return whole, n_bytes(options.memory, whole)
 
 
-def _taken_on_host(solver: Solver, planned: list[Planned]) -> int:
+def _taken_on_host(solver: Solver, activations: list[ActivationTensor]) -> int:
     """Bytes that stay in memory all the time: what the net has outside the plan, histories, what the strategy keeps,
     and the test nets' blobs."""
     histories = sum(shard.n_bytes for shard in solver.updater.everything)
     kept = histories + solver.strategy.kept_bytes
-    return fixed_bytes(solver.net, planned) + kept + sum(map(_blobs, solver.test_nets))
+    return unmovable_bytes(solver.net, activations) + kept + sum(map(_blobs, solver.test_nets))
 
 
 def _blobs(net: Net) -> int:
@@ -91,32 +91,34 @@ def _blobs(net: Net) -> int:
     return sum(top.n_elems * top.dtype.itemsize for top in tops.values())
 
 
-def _limited_on_host(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
+def _limited_on_host(solver: Solver, backed: FileBackedMemory, limit: int, options: Namespace) -> LimitedMemory:
     solver.strategy.keep_on_disk(options.spill)
     if (taken := solver.strategy.server_bytes) > limit:
         raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for a rank that is a server alone, "
                         f"which takes {taken:,} (-servers)")
-    state, planned = chunked_state(solver, HostState(solver.net, backed)), planned_arrays(solver.net)
-    fixed = _taken_on_host(solver, planned) - state.taken_bytes
-    iteration = Iteration(parts_of(solver.net, planned, state.tensors), state.seconds(estimated_seconds(solver.net)),
-                          state.n_updates, joined_steps(solver.net))
-    tier = LimitedNet(solver.net, planned, state.tensors, iteration,
-                      Limit(options.memory, limit, fixed, options.placement), Spill(backed), solver.timers)
+    state, activations = chunked_state(solver, HostState(solver.net, backed)), activation_tensors(solver.net)
+    unmovable = _taken_on_host(solver, activations) - state.taken_bytes
+    seconds = state.seconds(estimated_seconds(solver.net))
+    iteration = Iteration(tensors_of(solver.net, activations, state.tensors), seconds, state.n_updates,
+                          joined_steps(solver.net))
+    tier = LimitedNet(solver.net, activations, state.tensors, iteration,
+                      Limit(options.memory, limit, unmovable, options.placement), DiskStore(backed), solver.timers)
     attach(solver, state, tier.executor)
     return_freed_memory(limit)
-    solver.net.tiers.append(Trim())
-    if fixed + state.parameter_bytes > limit:
+    solver.net.tiers.append(TrimHeap())
+    if unmovable + state.parameter_bytes > limit:
         _limit_tests_on_host(solver, state, tier)
-    solver.updater.whole = partial(on_disk, options.spill)
+    solver.updater.whole = partial(file_backed_zeros, options.spill)
     return LimitedMemory(tier, MEASURED_AFTER_ON_HOST)
 
 
 def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: LimitedNet) -> None:
     """Have test nets read parameters in turn, which do not fit in memory together."""
-    held, limit = state.parameters(tier.executor), tier.limit
+    parameters, limit, executor = state.parameters(tier.executor), tier.limit, tier.executor
     for test in solver.test_nets:
-        test.tiers.append(in_turn := InTurn(test, solver.net, held, solver.net.params.bring, tier.executor.forget))
-        needed = limit.fixed + in_turn.most_bytes
+        sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.bring, executor.release)
+        test.tiers.append(sequential)
+        needed = limit.unmovable + sequential.most_bytes
         if needed > limit.n_bytes:
             raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
                             f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
@@ -129,22 +131,22 @@ class LimitedMemory(Observer):
         tier: the net and its plan.
         measured_after: the iterations after which the plan is made again; those in which this rank waits for another
             one that trains alone do not count.
-        planned: called once there is a plan, and when there is another one.
+        on_plan: called once there is a plan, and when there is another one.
 
     Attributes:
         tier: see there.
     """
 
-    def __init__(self, tier: LimitedNet, measured_after: int, planned: Callable[[], None] = lambda: None) -> None:
-        self.tier, self._measured_after, self._planned = tier, measured_after, planned
+    def __init__(self, tier: LimitedNet, measured_after: int, on_plan: Callable[[], None] = lambda: None) -> None:
+        self.tier, self._measured_after, self._on_plan = tier, measured_after, on_plan
         self._n_measured = self._n_passes = 0
-        planned()
+        on_plan()
 
     def begin(self, solver: Solver) -> None:
         """See Observer: say what the plan is."""
         self._n_measured = 0
         limit = self.tier.limit
-        info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.fixed)} do not move; {self.tier.text()}")
+        info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.unmovable)} do not move; {self.tier.text()}")
 
     def before_iteration(self, solver: Solver) -> None:
         """See Observer: record moves if somebody wants that."""
@@ -157,8 +159,8 @@ class LimitedMemory(Observer):
             return
         self._n_measured += 1
         if self._n_measured == self._measured_after:
-            self.tier.plan_again()
-            self._planned()
+            self.tier.replan()
+            self._on_plan()
             info(f"Memory: planned again with measured times: {self.tier.text()}")
 
     def finish(self, solver: Solver) -> None:
@@ -212,7 +214,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 def _taken_on_device(solver: Solver) -> int:
     """Bytes beside the training net's own: what updates have, what the strategy keeps, the test nets."""
     updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
-    return updates + solver.strategy.kept_bytes + sum(map(testing_bytes, solver.test_nets))
+    return updates + solver.strategy.kept_bytes + sum(map(test_net_bytes, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:
@@ -220,39 +222,39 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
-    has = buffers + copies + scratch_bytes() + sum(map(tested_blobs, solver.test_nets))
+    has = buffers + copies + scratch_bytes() + sum(map(test_blob_bytes, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 
 def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
     net = solver.net
     on_device = DeviceState(net, partial(solver.strategy.replica.communicator.alloc, memory="device"))
-    keep_signs(net)
+    use_sign_masks(net)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
-    state, planned = chunked_state(solver, on_device, may_be_eager, recomputes=False), planned_arrays(net)
-    fixed = fixed_on_device(net, planned) + _taken_on_device(solver) - state.taken_bytes
+    state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
+    unmovable = unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
-    iteration = Iteration(parts_of(net, planned, state.tensors), seconds, state.n_updates, joined_steps(net))
-    limits = Limit(text, limit, fixed, vars(options).get("placement", "auto"))
-    below = pinned_below(net, iteration, limit - fixed)
-    tier = LimitedNet(net, planned, state.tensors, iteration, limits, below, solver.timers)
+    iteration = Iteration(tensors_of(net, activations, state.tensors), seconds, state.n_updates, joined_steps(net))
+    limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
+    store = pinned_store(net, iteration, limit - unmovable)
+    tier = LimitedNet(net, activations, state.tensors, iteration, limits, store, solver.timers)
     attach(solver, state, tier.executor)
-    _limit_tests_on_device(solver, on_device.pinned, text, fixed, below, tier)
+    _limit_tests_on_device(solver, on_device.pinned, store, tier)
     return LimitedMemory(tier, MEASURED_AFTER_ON_DEVICE, lambda: cut_recordings(
         net, tier.plan, tier.executor.updates.keys(), solver.strategy.passes))
 
 
-def _limit_tests_on_device(solver: Solver, apart: Sequence[PinnedParameters], text: str, fixed: int, below: Pinned,
-                 tier: LimitedNet) -> None:
+def _limit_tests_on_device(solver: Solver, pinned: Sequence[PinnedParameters], store: PinnedStore,
+                           tier: LimitedNet) -> None:
     """Have test nets read parameters that may leave into the memory of a training net's arrays."""
-    found = []
-    for test in solver.test_nets if apart else ():
-        tested = TestedNet(test, solver.net, apart)
-        least = fixed + tested.least_bytes(below)
-        if tier.limit.n_bytes < least:
-            raise UserError(f"-memory {text}: {tier.limit.n_bytes:,} bytes are too few for the solver's test net "
+    found, limit = list[LimitedNet](), tier.limit
+    for test in solver.test_nets if pinned else ():
+        sharing = ArenaSharingNet(test, solver.net, pinned)
+        least = limit.unmovable + sharing.least_bytes(store)
+        if limit.n_bytes < least:
+            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
                             f"{test.name!r}: the parameters of a layer, and what does not move, are {least:,}")
-        found.append(tested.limit(text, below))
+        found.append(sharing.limit(limit.text, store))
         cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])
-    take_turns([each.executor for each in (tier, *found)])
+    share_arena([each.executor for each in (tier, *found)])

@@ -147,7 +147,7 @@ def _copy(x: np.ndarray, y: np.ndarray) -> None:
         y[i] = stored(real(x[i]), y[i])
 
 
-def note_signs(y: np.ndarray, signs: np.ndarray) -> None:
+def save_sign_mask(y: np.ndarray, signs: np.ndarray) -> None:
     """Set the bits of the elements above 0, and clear all others.
 
     Args:
@@ -158,11 +158,11 @@ def note_signs(y: np.ndarray, signs: np.ndarray) -> None:
     in_units(_note, TOGETHER, y.size, y.size // LEAST_ELEMS, words(y), signs)
 
 
-def relu_backward_signs(signs: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
+def relu_backward_mask(signs: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
     """gx = gy where the bit is set, slope · gy elsewhere. gx may be gy.
 
     Args:
-        signs: from ``note_signs``.
+        signs: from ``save_sign_mask``.
         gy, gx: flat.
         slope: below 0.
     """

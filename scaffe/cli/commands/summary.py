@@ -102,9 +102,9 @@ def _shared(net: Any, options: Namespace) -> list[str]:
 def _limit(net: Any, options: Namespace) -> None:
     """Print the plan for ``-memory``, and draw it."""
     from scaffe.atomic_files import write_whole
-    from scaffe.memory.run.report import chart, lines, predicted, predicted_on_gpu
+    from scaffe.memory.run.report import chart, forecast, forecast_on_gpu, lines
 
-    plan = predicted_on_gpu if options.memory_of == "gpu" else predicted
+    plan = forecast_on_gpu if options.memory_of == "gpu" else forecast
     found = plan(net, options.memory, options.placement)
     net.close()
     print("\n".join(lines(found)))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from scaffe.mapped_memory import address, dismiss, rounded
 from scaffe.memory.backing.disk_lanes import DiskLane, DiskLanes, Move
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.speeds import disk_speed
 from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Record
@@ -18,54 +18,56 @@ from scaffe.memory.plan.layout import Layout, fitted
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 
 
-class Spill:
-    """See Below.
+class DiskStore:
+    """See BackingStore.
 
     Args:
         backed: the spill file, and what lies in it already.
     """
 
-    def __init__(self, backed: BackedMemory) -> None:
+    def __init__(self, backed: FileBackedMemory) -> None:
         self._backed = backed
 
     def bandwidth(self) -> Bandwidth:
-        """See Below: of the file's disk."""
+        """See BackingStore: of the file's disk."""
         return disk_speed(self._backed.file)
 
-    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> Pages:
-        """See Below."""
+    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> Pages:
+        """See BackingStore."""
         pages = Pages(lengths)
-        for each in held:
+        for each in state:
             pages.adopt(each.memory)
         return pages
 
     def mover(self, memory: ArrayMemory) -> Mover:
-        """See Below."""
+        """See BackingStore."""
         return Mover(memory, self._backed)
 
-    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> Lasting:
-        """See Below."""
-        first = len(memory.arrays) - len(held)
-        return Lasting(names, memory, self._backed, [i for i, each in enumerate(held, first) if each.is_renewed])
+    def persistent(self, names: dict[int, str], memory: ArrayMemory,
+                   state: Sequence[StateTensor]) -> FilePersistentTensors:
+        """See BackingStore."""
+        first = len(memory.arrays) - len(state)
+        refreshed = [i for i, each in enumerate(state, first) if each.is_refreshed]
+        return FilePersistentTensors(names, memory, self._backed, refreshed)
 
     def clock(self) -> HostClock:
-        """See Below."""
+        """See BackingStore."""
         return HostClock()
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See Below: blobs lie in one memory where that fits, and everything else has its own pages."""
+        """See BackingStore: blobs lie in one memory where that fits, and everything else has its own pages."""
         return fitted(iteration, place, n_bytes, bandwidth, n_blobs)
 
     def least_bytes(self, iteration: Iteration) -> int:
-        """See Below."""
+        """See BackingStore."""
         return least_bytes(iteration)
 
 
-class Lasting:
+class FilePersistentTensors:
     """All arrays that last. Before the first iteration, and whenever somebody wants to read them whole, those that are
     in the file are shown from there: their addresses are the file's pages, which need not fit in memory.
 
@@ -73,14 +75,14 @@ class Lasting:
         names: of the arrays, by number.
         pages: their memory.
         backed: where that lies.
-        renewed: further arrays that lie there, by number, whose contents nobody needs once an iteration begins.
+        refreshed: further arrays that lie there, by number, whose contents nobody needs once an iteration begins.
     """
 
-    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: BackedMemory,
-                 renewed: Collection[int] = ()) -> None:
-        self._names, self._pages, self._backed, self._renewed = names, pages, backed, set(renewed)
+    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: FileBackedMemory,
+                 refreshed: Collection[int] = ()) -> None:
+        self._names, self._pages, self._backed, self._refreshed = names, pages, backed, set(refreshed)
         self._moved: set[int] = set()  # by the plan
-        self._away, self._shown = set(names), {*names, *renewed}
+        self._away, self._shown = set(names), {*names, *refreshed}
 
     def move(self, numbers: Collection[int]) -> None:
         """From the next iteration on these are away between iterations, and the others are in memory."""
@@ -95,7 +97,7 @@ class Lasting:
             self._backed.hide(self._pages.arrays[number])
         self._shown.clear()
         for number in sorted(self._moved - self._away):
-            mover.save(number, self._names[number])
+            mover.offload(number, self._names[number])
             mover.wait(number)
             self._away.add(number)
         for number in self._away:
@@ -110,18 +112,18 @@ class Lasting:
         """Have these where they can be read, and written, until the next iteration begins. No pages may wait. Raises
         UserError: the disk has not written what it was shown before."""
         self._backed.file.check()
-        for number in ((self._away | self._renewed) - self._shown) & set(numbers):
+        for number in ((self._away | self._refreshed) - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
             self._shown.add(number)
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """See LastingArrays: the file has them. Raises OSError."""
+    def release(self, numbers: Collection[int]) -> None:
+        """See PersistentTensors: the file has them. Raises OSError."""
         for number in self._shown & set(numbers):
             array = self._pages.arrays[number]
             dismiss(address(array), array.nbytes)
 
-    def leave(self) -> None:
-        """See LastingArrays: their addresses stay."""
+    def show_all(self) -> None:
+        """See PersistentTensors: their addresses stay."""
 
 
 class Mover:
@@ -135,7 +137,7 @@ class Mover:
 
     holds_host: ClassVar[bool] = True
 
-    def __init__(self, pages: ArrayMemory, backed: BackedMemory) -> None:
+    def __init__(self, pages: ArrayMemory, backed: FileBackedMemory) -> None:
         self._pages, self._backed, self._lanes = pages, backed, DiskLanes(backed.file)
         self._moves: dict[int, Move] = {}
         self._offsets: dict[int, int] = {}
@@ -150,7 +152,7 @@ class Mover:
         self._lanes.record = record
 
     @property
-    def saved(self) -> int:
+    def offloaded(self) -> int:
         """See ArrayMover."""
         return self._lanes.out.n_bytes
 
@@ -168,7 +170,7 @@ class Mover:
             end += self._pages.arrays[number].nbytes
         self._backed.file.reserve(end)
 
-    def save(self, number: int, name: str) -> None:
+    def offload(self, number: int, name: str) -> None:
         """Begin to write an array out."""
         self._begin(self._lanes.out, number, f"save {name}")
 
@@ -180,7 +182,7 @@ class Mover:
         """Wait for the last move that was begun for an array. Raises what it raised; KeyError: none was begun."""
         self._moves.pop(number).wait()
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """Wait for all moves, whatever becomes of them."""
         for number in list(self._moves):
             with suppress(Exception):

@@ -17,7 +17,7 @@ from scaffe.memory.problem.iteration import Bandwidth
 
 N_AT_ONCE = 4
 """Pieces: on the disks measured, more gained nothing (docs/memory.md)."""
-PIECE_BYTES = CHUNK_BYTES
+CHUNK_BYTES = CHUNK_BYTES
 Timed = Callable[[], AbstractContextManager[object]]
 
 
@@ -25,15 +25,15 @@ class Move:
     """An array on its way.
 
     Args:
-        pieces: of it.
+        chunks: of it.
     """
 
-    def __init__(self, pieces: list[Future[None]]) -> None:
-        self._pieces = pieces
+    def __init__(self, chunks: list[Future[None]]) -> None:
+        self._chunks = chunks
 
     def wait(self) -> None:
         """Wait until it is there. Raises what the move of a piece raised, once none is under way."""
-        for error in [piece.exception() for piece in self._pieces]:
+        for error in [chunk.exception() for chunk in self._chunks]:
             if error is not None:
                 raise error
 
@@ -61,11 +61,11 @@ class DiskLane:
 
     def begin(self, array: np.ndarray, offset: int, label: str) -> Move:
         """Move a flat array of bytes to or from an offset in the file."""
-        starts = range(0, array.nbytes, PIECE_BYTES)
+        starts = range(0, array.nbytes, CHUNK_BYTES)
         began, left = list[float](), [len(starts)]
 
-        def piece(start: int) -> None:
-            part = array[start:start + PIECE_BYTES]
+        def chunk(start: int) -> None:
+            part = array[start:start + CHUNK_BYTES]
             began.append(time.perf_counter())
             try:
                 with self._timed():
@@ -73,7 +73,7 @@ class DiskLane:
             finally:
                 self._end(part.nbytes, label, began, left)
 
-        return Move([self._threads.submit(piece, start) for start in starts])
+        return Move([self._threads.submit(chunk, start) for start in starts])
 
     def close(self) -> None:
         """End the threads, after the pieces that they are at."""

@@ -76,7 +76,7 @@ class Windows:
 ALIGN_ELEMS = 16  # as in the flat buffers, so that parameters that are made in turn lie as they do there
 
 
-class BackedMemory:
+class FileBackedMemory:
     """Addresses that show a file, each its own place there, or private pages.
 
     What is made here lies in the file at first, whose pages the system takes out of memory as it needs them. A memory
@@ -166,7 +166,7 @@ def _keep(memory: np.ndarray, start: int, end: int) -> None:
         chunk[...] = contents
 
 
-def on_disk(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
+def file_backed_zeros(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
     """Zeros, (n_elems,), that lie in a file of their own without a name, for as long as they are used.
 
     Raises:
@@ -174,12 +174,12 @@ def on_disk(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
     """
     file = SpillFile(folder)
     try:
-        return BackedMemory(file).zeros(n_elems, dtype)
+        return FileBackedMemory(file).zeros(n_elems, dtype)
     finally:
         file.close()
 
 
-class MadeOnHost:
+class StagedOnHost:
     """See ParamMemory. Parameters wait here until it is known which of them lie on the device."""
 
     stays: ClassVar[bool] = False

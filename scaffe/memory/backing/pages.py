@@ -125,7 +125,7 @@ class Pages:
         for n_bytes in lengths:
             self.adopt(self._whole[at:at + n_bytes])
             at += -(-n_bytes // HUGE_BYTES) * HUGE_BYTES
-        self._apart, self._n_arranged = list(self.arrays), 0
+        self._separate, self._n_arranged = list(self.arrays), 0
 
     def adopt(self, memory: np.ndarray) -> None:
         """Add an array that has memory already, uint8, whole pages; if these are huge, they may be so."""
@@ -134,16 +134,16 @@ class Pages:
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
         """Have the first arrays at these offsets of one memory, in bytes; None: apart. Their contents are lost."""
-        for number in range(len(self._apart)):
+        for number in range(len(self._separate)):
             self.drop(number)
         self.give_back()
-        self._n_arranged = 0 if offsets is None else len(self._apart)
-        for number, array in enumerate(self._apart):
+        self._n_arranged = 0 if offsets is None else len(self._separate)
+        for number, array in enumerate(self._separate):
             start = 0 if offsets is None else offsets[number]
             self.arrays[number] = array if offsets is None else self._whole[start:start + array.nbytes]
             advise_huge(self.arrays[number])
         if offsets is not None:
-            ends = [start + array.nbytes for start, array in zip(offsets, self._apart, strict=True)]
+            ends = [start + array.nbytes for start, array in zip(offsets, self._separate, strict=True)]
             advise_huge(self._whole[:rounded(max(ends, default=0))])
 
     def take(self, number: int) -> None:
@@ -153,7 +153,7 @@ class Pages:
         start = address(self.arrays[number])
         end = start + self.arrays[number].nbytes
         if self._maps.are_many():
-            self._pieces[number] = self._renewed(self.arrays[number])
+            self._pieces[number] = self._new_pages(self.arrays[number])
             return
         found = self._free.take_within(start, end)  # its own, which nobody has taken meanwhile
         edges = [start, *(edge for at, n_bytes in found for edge in (at, at + n_bytes)), end]
@@ -161,7 +161,7 @@ class Pages:
             found += self._filled(self.arrays[number], *(edge - start for edge in gap))
         self._pieces[number] = found
 
-    def _renewed(self, array: np.ndarray) -> list[Piece]:
+    def _new_pages(self, array: np.ndarray) -> list[Piece]:
         """Have new pages for an array, in one range: pages that come from elsewhere make several. As many that wait go
         back."""
         start, n_bytes = address(array), array.nbytes

@@ -16,7 +16,7 @@ from scaffe.memory.plan.layout import Layout, fitted_together, least_together
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 from scaffe.nets.net import Net
 
 
@@ -26,28 +26,28 @@ class PinnedPlaces:
 
     Args:
         lengths: of all arrays, in bytes.
-        lasting: by number those that keep theirs, with their places; an empty array where there is none yet: these are
+        persistent: by number those that keep theirs, with their places; an empty array where there is none yet: these are
             zero at first.
 
     Attributes:
         lengths: see there.
     """
 
-    def __init__(self, lengths: Sequence[int], lasting: Mapping[int, np.ndarray]) -> None:
+    def __init__(self, lengths: Sequence[int], persistent: Mapping[int, np.ndarray]) -> None:
         self.lengths = lengths
-        blank = _divided(lengths, sorted(number for number, place in lasting.items() if not place.nbytes))
+        blank = _divided(lengths, sorted(number for number, place in persistent.items() if not place.nbytes))
         for place in blank.values():
             place[...] = 0
-        self._lasting = {**lasting, **blank}
+        self._persistent = {**persistent, **blank}
         self._moved: dict[int, np.ndarray] = {}
 
     def __getitem__(self, number: int) -> np.ndarray:
         """An array's place, uint8. Raises KeyError: it has none."""
-        return self._lasting[number] if number in self._lasting else self._moved[number]
+        return self._persistent[number] if number in self._persistent else self._moved[number]
 
     def move(self, numbers: Collection[int]) -> None:
         """Have places for these, and no others but those that keep theirs."""
-        wanted = sorted(number for number in numbers if number not in self._lasting)
+        wanted = sorted(number for number in numbers if number not in self._persistent)
         if wanted != list(self._moved):
             self._moved.clear()
             self._moved = _divided(self.lengths, wanted)
@@ -77,7 +77,7 @@ class DeviceMover:
 
     Attributes:
         record: see ArrayMover.
-        saved, fetched: bytes of the copies that were queued so far.
+        offloaded, fetched: bytes of the copies that were queued so far.
     """
 
     holds_host: ClassVar[bool] = False
@@ -90,16 +90,16 @@ class DeviceMover:
         self._open: dict[int, str] = {}  # names of the arrays whose last copy nobody has waited for
         self._waits: CopyLane | None = None  # on the stream that computes, once somebody records
         self.record: Record | None = None
-        self.saved = self.fetched = 0
+        self.offloaded = self.fetched = 0
 
     def place(self, numbers: Collection[int]) -> None:
         """See ArrayMover."""
         self._places.move(numbers)
 
-    def save(self, number: int, name: str) -> None:
+    def offload(self, number: int, name: str) -> None:
         """See ArrayMover."""
-        self._queue(self._out, device.copy_to_pinned, number, "save", name)
-        self.saved += self._memory.arrays[number].nbytes
+        self._queue(self._out, device.copy_to_pinned, number, "offload", name)
+        self.offloaded += self._memory.arrays[number].nbytes
 
     def fetch(self, number: int, name: str) -> None:
         """See ArrayMover."""
@@ -116,7 +116,7 @@ class DeviceMover:
         if self.record is not None and self._waits is not None:
             self._waits.end()
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """See ArrayMover: the host does not wait."""
         for number in list(self._open):
             self.wait(number)
@@ -154,8 +154,8 @@ def _event() -> Any:
 Bind = Callable[[Any], None]
 
 
-class PinnedLasting:
-    """See LastingArrays. What is shown lies on the host, and whoever reads or writes it uses it there.
+class PinnedPersistentTensors:
+    """See PersistentTensors. What is shown lies on the host, and whoever reads or writes it uses it there.
 
     Args:
         names: of the arrays, by number.
@@ -163,23 +163,23 @@ class PinnedLasting:
         changing: those that passes change; what the host has of the others is always true.
         memory: theirs on the device.
         places: theirs on the host, which are true at first.
-        renewed: further arrays, by number, whose contents nobody needs once an iteration begins.
+        refreshed: further arrays, by number, whose contents nobody needs once an iteration begins.
     """
 
     def __init__(self, names: dict[int, str], binds: dict[int, Bind], changing: Collection[int],
-                 memory: ArrayMemory, places: PinnedPlaces, renewed: Collection[int] = ()) -> None:
+                 memory: ArrayMemory, places: PinnedPlaces, refreshed: Collection[int] = ()) -> None:
         self._names, self._binds, self._changing = names, binds, changing
-        self._memory, self._places, self._all = memory, places, {*names, *renewed}
+        self._memory, self._places, self._all = memory, places, {*names, *refreshed}
         self._staying = set(names)
         self._shown: set[int] = set()
-        self.leave()
+        self.show_all()
 
     def move(self, numbers: Collection[int]) -> None:
-        """See LastingArrays. All must be shown."""
+        """See PersistentTensors. All must be shown."""
         self._staying = self._names.keys() - set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """See LastingArrays."""
+        """See PersistentTensors."""
         for number in sorted(self._shown):
             self._binds[number](self._memory.arrays[number])
             if number in self._staying:
@@ -188,7 +188,7 @@ class PinnedLasting:
         self._shown.clear()
 
     def show(self, numbers: Collection[int]) -> None:
-        """See LastingArrays. The host waits for the device."""
+        """See PersistentTensors. The host waits for the device."""
         hidden = sorted((self._all - self._shown) & set(numbers))
         for number in hidden:
             if number in self._changing and number in self._staying and self._memory.arrays:
@@ -198,16 +198,16 @@ class PinnedLasting:
             device.current_stream().synchronize()
         self._shown.update(hidden)
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """See LastingArrays: page-locked memory stays."""
+    def release(self, numbers: Collection[int]) -> None:
+        """See PersistentTensors: page-locked memory stays."""
 
-    def leave(self) -> None:
-        """See LastingArrays."""
+    def show_all(self) -> None:
+        """See PersistentTensors."""
         self.show(self._all)
 
 
-class Pinned:
-    """See Below. All arrays of a plan lie in one piece of the device's memory.
+class PinnedStore:
+    """See BackingStore. All arrays of a plan lie in one piece of the device's memory.
 
     Args:
         allocate: n_bytes → uint8, on the device.
@@ -220,40 +220,41 @@ class Pinned:
         self._places: PinnedPlaces | None = None
 
     def bandwidth(self) -> Bandwidth:
-        """See Below: of the link between device and host."""
+        """See BackingStore: of the link between device and host."""
         return link_speed(self.whole())
 
-    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> DeviceArena:
-        """See Below."""
-        everything = [*lengths, *(each.part.n_bytes for each in held)]
-        lasting = {number: each.memory for number, each in enumerate(held, len(lengths))
-                   if each.part.lasts or each.is_renewed}
-        self._places = PinnedPlaces(everything, lasting)
+    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> DeviceArena:
+        """See BackingStore."""
+        everything = [*lengths, *(each.tensor.n_bytes for each in state)]
+        persistent = {number: each.memory for number, each in enumerate(state, len(lengths))
+                   if each.tensor.is_persistent or each.is_refreshed}
+        self._places = PinnedPlaces(everything, persistent)
         return DeviceArena(self.whole(), everything)
 
     def mover(self, memory: ArrayMemory) -> DeviceMover:
-        """See Below. Behind ``memory``."""
+        """See BackingStore. Behind ``memory``."""
         return DeviceMover(memory, self._host())
 
-    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> PinnedLasting:
-        """See Below. Behind ``memory``."""
-        first = len(self._host().lengths) - len(held)
-        binds = {first + i: each.bind for i, each in enumerate(held)}
-        changing = {first + i for i, each in enumerate(held) if each.part.changes}
-        renewed = [first + i for i, each in enumerate(held) if each.is_renewed]
-        return PinnedLasting(names, binds, changing, memory, self._host(), renewed)
+    def persistent(self, names: dict[int, str], memory: ArrayMemory,
+                   state: Sequence[StateTensor]) -> PinnedPersistentTensors:
+        """See BackingStore. Behind ``memory``."""
+        first = len(self._host().lengths) - len(state)
+        binds = {first + i: each.bind for i, each in enumerate(state)}
+        changing = {first + i for i, each in enumerate(state) if each.tensor.changes}
+        refreshed = [first + i for i, each in enumerate(state) if each.is_refreshed]
+        return PinnedPersistentTensors(names, binds, changing, memory, self._host(), refreshed)
 
     def clock(self) -> DeviceClock:
-        """See Below."""
+        """See BackingStore."""
         return DeviceClock()
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See Below."""
+        """See BackingStore."""
         return fitted_together(iteration, place, n_bytes, bandwidth)
 
     def least_bytes(self, iteration: Iteration) -> int:
-        """See Below."""
+        """See BackingStore."""
         return least_together(iteration)
 
     def whole(self) -> Any:
@@ -268,7 +269,7 @@ class Pinned:
         return self._places
 
 
-def pinned_below(net: Net, iteration: Iteration, n_bytes: int) -> Pinned:
+def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:
     """Host memory below the device that a net computes on.
 
     Args:
@@ -276,5 +277,5 @@ def pinned_below(net: Net, iteration: Iteration, n_bytes: int) -> Pinned:
         iteration: its arrays.
         n_bytes: that these may have on the device.
     """
-    most = sum(part.n_bytes for part in iteration.parts)
-    return Pinned(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))
+    most = sum(part.n_bytes for part in iteration.tensors)
+    return PinnedStore(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))

@@ -9,7 +9,7 @@ from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 
 Record = Callable[[str, str, float, float], None]
 OUT, BACK, WAITS = "moves out", "moves back", "waits for moves"
@@ -47,14 +47,14 @@ class ArrayMover(Protocol):
     Attributes:
         record: called after each move with its lane, label, start and end (``time.perf_counter()``), and so after each
             wait on a device (the host's are timed by whoever waits); None: nobody records.
-        holds_host: whether ``wait`` and ``settle`` make the host wait, or a device that goes on by itself.
+        holds_host: whether ``wait`` and ``wait_all`` make the host wait, or a device that goes on by itself.
     """
 
     holds_host: ClassVar[bool]
     record: Record | None
 
     @property
-    def saved(self) -> int:
+    def offloaded(self) -> int:
         """Bytes moved out so far."""
 
     @property
@@ -65,7 +65,7 @@ class ArrayMover(Protocol):
         """Give these arrays of one iteration a place each below; their last places are taken back. Nothing may be on
         its way. Raises UserError: there is no room for them."""
 
-    def save(self, number: int, name: str) -> None:
+    def offload(self, number: int, name: str) -> None:
         """Begin to write an array out."""
 
     def fetch(self, number: int, name: str) -> None:
@@ -74,7 +74,7 @@ class ArrayMover(Protocol):
     def wait(self, number: int) -> None:
         """Whoever computes next waits for the last move that was begun for an array."""
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """Whoever computes next waits for all moves."""
 
     def bandwidth(self) -> Bandwidth | None:
@@ -84,7 +84,7 @@ class ArrayMover(Protocol):
         """Let go of everything."""
 
 
-class LastingArrays(Protocol):
+class PersistentTensors(Protocol):
     """Where arrays are between iterations whose contents last from one to the next."""
 
     def move(self, numbers: Collection[int]) -> None:
@@ -96,10 +96,10 @@ class LastingArrays(Protocol):
     def show(self, numbers: Collection[int]) -> None:
         """Have these where they can be read, and written, until the next iteration begins."""
 
-    def forget(self, numbers: Collection[int]) -> None:
+    def release(self, numbers: Collection[int]) -> None:
         """Have those of these that are shown leave memory, where reading brings them back."""
 
-    def leave(self) -> None:
+    def show_all(self) -> None:
         """Before arrays get other addresses: have none there that would lose its contents."""
 
 
@@ -121,19 +121,19 @@ class Clock(Protocol):
         """It is done."""
 
 
-class Below(Protocol):
+class BackingStore(Protocol):
     """A slower memory below the one that a net computes in."""
 
     def bandwidth(self) -> Bandwidth:
         """Bytes a second each way."""
 
-    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> ArrayMemory:
+    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> ArrayMemory:
         """Memory of arrays of these lengths, in bytes, and of those held."""
 
     def mover(self, memory: ArrayMemory) -> ArrayMover:
         """What moves them."""
 
-    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> LastingArrays:
+    def persistent(self, names: dict[int, str], memory: ArrayMemory, state: Sequence[StateTensor]) -> PersistentTensors:
         """Those of these names that last, by number; those held are the last numbers of all."""
 
     def clock(self) -> Clock:

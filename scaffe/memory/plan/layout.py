@@ -55,31 +55,31 @@ def _meet(mine: Intervals, others: Intervals) -> bool:
 
 
 Steps = list[tuple[int, int]]
-STARTS, ENDS = (Do.FETCH, Do.AGAIN), (Do.GONE, Do.DROP)
+STARTS, ENDS = (Do.FETCH, Do.RECOMPUTE), (Do.OFFLOADED, Do.DROP)
 
 
 def occupied(iteration: Iteration, plan: Plan) -> list[Steps]:
     """For each array the steps in which a plan has it in memory, first and last inclusive."""
-    found: list[Steps] = [[] for _ in iteration.parts]
+    found: list[Steps] = [[] for _ in iteration.tensors]
     since: dict[int, int] = {}
 
     def act(actions: tuple[Action, ...], begins: int, ends: int) -> None:
         for action in actions:
             if action.do in STARTS:
-                since[action.part] = begins
-            elif action.do in ENDS and action.part in since:
-                found[action.part].append((since.pop(action.part), ends))
+                since[action.tensor] = begins
+            elif action.do in ENDS and action.tensor in since:
+                found[action.tensor].append((since.pop(action.tensor), ends))
 
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         act(before, step, step - 1)
         for number in iteration.used_in[step]:
-            part = iteration.parts[number]
-            if step in part.begins and not part.lasts:
+            tensor = iteration.tensors[number]
+            if step in tensor.begins and not tensor.is_persistent:
                 since.setdefault(number, step)
         act(after, step + 1, step)
     always = [(0, len(iteration.seconds) - 1)]
-    return [always if part.lasts and choice is not Choice.MOVE else intervals
-            for part, choice, intervals in zip(iteration.parts, plan.choices, found, strict=True)]
+    return [always if tensor.is_persistent and choice is not Choice.MOVE else intervals
+            for tensor, choice, intervals in zip(iteration.tensors, plan.choices, found, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Layout:
     others_bytes: int
 
 
-def apart(iteration: Iteration, plan: Plan) -> Layout:
+def separate_layout(iteration: Iteration, plan: Plan) -> Layout:
     """Every array with addresses of its own."""
     most = max(resident_bytes(iteration, plan), default=0)
     return Layout(None, most, most)
@@ -113,12 +113,12 @@ def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int 
     """
     intervals = occupied(iteration, plan)[:n_arranged]
     others = resident_bytes(iteration, plan)
-    for part, spans in zip(iteration.parts, intervals, strict=False):
+    for tensor, spans in zip(iteration.tensors, intervals, strict=False):
         for first, final in spans:
             for step in range(first, final + 1):
-                others[step] -= part.n_bytes
+                others[step] -= tensor.n_bytes
     most = max(others, default=0)
-    offsets, length = packed([part.n_bytes for part in iteration.parts[:n_arranged]], intervals, n_bytes - most)
+    offsets, length = packed([tensor.n_bytes for tensor in iteration.tensors[:n_arranged]], intervals, n_bytes - most)
     return Layout(offsets, rounded(length) + most, most)
 
 
@@ -154,13 +154,13 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
             plan = place(iteration, target, bandwidth)
         except MemoryTooSmallError:
             break
-    return first, apart(iteration, first)
+    return first, separate_layout(iteration, first)
 
 
 def _passed_bytes(iteration: Iteration, plan: Plan, n_arranged: int) -> int:
     """Bytes of memory that come to arrays which have addresses of their own, in an iteration."""
     visits = occupied(iteration, plan)[:n_arranged]
-    return sum(part.n_bytes * len(each) for part, each in zip(iteration.parts, visits, strict=False))
+    return sum(tensor.n_bytes * len(each) for tensor, each in zip(iteration.tensors, visits, strict=False))
 
 
 Fit = tuple[Plan, Layout]
@@ -192,7 +192,7 @@ def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwi
                 raise
             break
         resident_bytes(iteration, plan, target)
-        layout = arrangement(iteration, plan, len(iteration.parts), n_bytes)
+        layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)
         if layout.n_bytes <= n_bytes:
             found.append((plan, layout))
             break
@@ -210,7 +210,7 @@ def least_together(iteration: Iteration) -> int:
     """The least limit for which there surely is a plan: everything moves, and comes back just in time."""
     least = least_bytes(iteration)
     plan = schedule(iteration, _everything(iteration), least, Bandwidth(1.0, 1.0), 0.0)
-    return arrangement(iteration, plan, len(iteration.parts), least).n_bytes
+    return arrangement(iteration, plan, len(iteration.tensors), least).n_bytes
 
 
 def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, n_bytes: int,
@@ -218,11 +218,11 @@ def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, 
     """The plan for a target with these choices that lends most, of those whose arrays lie within a limit, if any do."""
     for lent in LENT:
         plan = schedule(iteration, choices, target, bandwidth, lent)
-        layout = arrangement(iteration, plan, len(iteration.parts), n_bytes)
+        layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)
         if layout.n_bytes <= n_bytes:
             return [(plan, layout)]
     return []
 
 
 def _everything(iteration: Iteration) -> list[Choice]:
-    return [Choice.MOVE] * len(iteration.parts)
+    return [Choice.MOVE] * len(iteration.tensors)

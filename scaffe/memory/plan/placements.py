@@ -10,7 +10,7 @@ from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import Ways, least_bytes, within
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError, Plan
 from scaffe.memory.plan.schedule import schedule
-from scaffe.memory.problem.iteration import Bandwidth, Iteration, Part
+from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 
 def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
@@ -34,15 +34,15 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     stays: set[int] = set()
     while True:
         peak, step = _peak(iteration, stays)
-        users = [i for i in iteration.used_in[step] if i not in stays and not iteration.parts[i].lasts]
+        users = [i for i in iteration.used_in[step] if i not in stays and not iteration.tensors[i].is_persistent]
         fits = [i for i in users if _total(iteration, {*stays, i}) <= n_bytes]
         if not fits:
             break
-        stays.add(max(fits, key=lambda i: iteration.parts[i].n_bytes))
+        stays.add(max(fits, key=lambda i: iteration.tensors[i].n_bytes))
     if _total(iteration, stays) > n_bytes:
         raise MemoryTooSmallError(f"-placement geeps needs buffers of twice the peak, {2 * peak:,} bytes; the limit "
                                   f"for activations is {n_bytes:,}")
-    for number in sorted(range(len(iteration.parts)), key=lambda i: iteration.parts[i].lasts):
+    for number in sorted(range(len(iteration.tensors)), key=lambda i: iteration.tensors[i].is_persistent):
         if _total(iteration, {*stays, number}) <= n_bytes:
             stays.add(number)
     return stays
@@ -50,16 +50,16 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
 
 def _total(iteration: Iteration, stays: Collection[int]) -> int:
     """Bytes of the pinned arrays and of the buffers for the others."""
-    return sum(iteration.parts[i].n_bytes for i in stays) + 2 * _peak(iteration, stays)[0]
+    return sum(iteration.tensors[i].n_bytes for i in stays) + 2 * _peak(iteration, stays)[0]
 
 
 def _peak(iteration: Iteration, stays: Collection[int]) -> tuple[int, int]:
     """The most bytes that a step uses of arrays that are not pinned, and that step."""
     n_bytes = [0] * len(iteration.seconds)
-    for number, part in enumerate(iteration.parts):
+    for number, tensor in enumerate(iteration.tensors):
         if number not in stays:
-            for step in (step for used in part.uses for step in used):
-                n_bytes[step] += part.n_bytes
+            for step in (step for used in tensor.uses for step in used):
+                n_bytes[step] += tensor.n_bytes
     most = max(n_bytes, default=0)
     return most, n_bytes.index(most) if n_bytes else 0
 
@@ -92,16 +92,16 @@ class Search:
         except MemoryTooSmallError:
             return float("inf")
         found = predict(self.iteration, plan, self.bandwidth)
-        return found.seconds + TOLL * (found.saved / self.bandwidth.out + found.fetched / self.bandwidth.back)
+        return found.seconds + TOLL * (found.offloaded / self.bandwidth.out + found.fetched / self.bandwidth.back)
 
     def improved(self, choices: Sequence[Choice]) -> list[Choice]:
         """Change a few arrays at a time, drawn at random, and keep what makes the iteration shorter (random descent).
         Equal inputs have equal draws, and so equal choices."""
         draw, best, found, in_vain = random.Random(0), self.seconds(choices), list(choices), 0
         enough = sum(self.iteration.seconds) * ENOUGH
-        free = [(number, _choices_of(part)) for number, part in enumerate(self.iteration.parts)
-                if part.forward or part.lasts]
-        for _ in range(min(MOST_DRAWN, MOST_VISITS // len(self.iteration.parts)) if free else 0):
+        free = [(number, _choices_of(tensor)) for number, tensor in enumerate(self.iteration.tensors)
+                if tensor.forward or tensor.is_persistent]
+        for _ in range(min(MOST_DRAWN, MOST_VISITS // len(self.iteration.tensors)) if free else 0):
             if best <= enough or in_vain == MOST_IN_VAIN:
                 break
             trial = list(found)
@@ -113,14 +113,14 @@ class Search:
         return found
 
 
-def _choices_of(part: Part) -> list[Choice]:
+def _choices_of(tensor: Tensor) -> list[Choice]:
     """What can be done with an array."""
     found = [Choice.KEEP, Choice.MOVE]
-    if part.again is not None:
-        found.append(Choice.AGAIN)
-    if part.lasts and part.may_leave:
+    if tensor.recompute is not None:
+        found.append(Choice.RECOMPUTE)
+    if tensor.is_persistent and tensor.may_be_offloaded:
         found.append(Choice.BEHIND)
-    if part.lasts and part.late:
+    if tensor.is_persistent and tensor.late:
         found += [Choice.LATE, Choice.BETWEEN]
     return found
 
@@ -139,7 +139,7 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     if least > n_bytes:
         raise MemoryTooSmallError(f"{n_bytes:,} bytes for activations are too few; the least are {least:,}")
     search = Search(iteration, n_bytes, bandwidth)
-    best = min((within(iteration, n_bytes, bandwidth, (*moving, Choice.AGAIN), share)
+    best = min((within(iteration, n_bytes, bandwidth, (*moving, Choice.RECOMPUTE), share)
                 for moving in ((Choice.MOVE,), LATE_OR_MOVE) for share in SHARES), key=search.seconds)
     return schedule(iteration, search.improved(best), n_bytes, bandwidth)
 
@@ -151,13 +151,13 @@ def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
 
 def recompute(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Compute again whatever does not fit; move nothing."""
-    return schedule(iteration, within(iteration, n_bytes, bandwidth, (Choice.AGAIN,), 1.0), n_bytes, bandwidth)
+    return schedule(iteration, within(iteration, n_bytes, bandwidth, (Choice.RECOMPUTE,), 1.0), n_bytes, bandwidth)
 
 
 def geeps(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """GeePS's Algorithm 1 (Cui et al., EuroSys 2016, 3.3): what is not pinned moves. See ``geeps.pinned``."""
     stays = pinned(iteration, n_bytes)
-    choices = [Choice.KEEP if number in stays else Choice.MOVE for number in range(len(iteration.parts))]
+    choices = [Choice.KEEP if number in stays else Choice.MOVE for number in range(len(iteration.tensors))]
     return schedule(iteration, choices, n_bytes, bandwidth)
 
 

@@ -12,7 +12,7 @@ from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem.tensors import is_long
 from scaffe.nets.blob_memory import (
-    Part,
+    BlobMemory,
     backward_steps,
     forward_steps,
     kept_blobs,
@@ -28,7 +28,7 @@ from scaffe.nets.net_layer import Node
 NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to need less
 
 
-def keep_little(net: Net, limit: int, least: Callable[[], int]) -> None:
+def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> None:
     """Have layers keep less for backward: those in place that would copy their bottom, and ReLUs. Where that is not
     enough, backward of convolutions is divided, which costs a pass over the data of more ReLUs.
 
@@ -38,16 +38,16 @@ def keep_little(net: Net, limit: int, least: Callable[[], int]) -> None:
         least: the bytes in which the net, as it is then, trains at least.
     """
     keep_bottoms(net)
-    keep_signs(net)
+    use_sign_masks(net)
     if least() > NEAR * limit:
-        keep_least(net)
+        minimize_saved_activations(net)
 
 
-def keep_least(net: Net) -> None:
+def minimize_saved_activations(net: Net) -> None:
     """Have layers keep as little as they can, whatever that costs."""
     keep_bottoms(net)
     divide_backward(net)
-    keep_signs(net)
+    use_sign_masks(net)
 
 
 def divide_backward(net: Net) -> None:
@@ -58,7 +58,7 @@ def divide_backward(net: Net) -> None:
     net.steps = replace(net.steps, divided=frozenset(able))
 
 
-def keep_signs(net: Net) -> None:
+def use_sign_masks(net: Net) -> None:
     """Let ReLUs keep a bit of each element, where no other layer's backward reads the data, or does so in a step of its
     own, behind which nobody needs them any more.
 
@@ -66,17 +66,17 @@ def keep_signs(net: Net) -> None:
         net: a built net, after ``fuse_layers`` if that is called at all.
     """
     owner = memory_owners(net, "shares_data")
-    able = [node for node in net.nodes if _may_keep_signs(net, node)]
+    able = [node for node in net.nodes if _may_use_sign_mask(net, node)]
     needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
               if node not in able and index not in net.steps.divided for blob in _read(node)}
     for node in able:
         if isinstance(node.layer, ReLU) and id(owner[id(node.bottoms[0])]) not in needed:
-            node.layer.keeps_signs, node.layer.reads_bottoms = True, False
+            node.layer.uses_sign_mask, node.layer.reads_bottoms = True, False
             node.seen_shapes = None
     net.reshape()
 
 
-def _may_keep_signs(net: Net, node: Node) -> bool:
+def _may_use_sign_mask(net: Net, node: Node) -> bool:
     """Whether a layer is a ReLU that runs its own backward, with data long enough to be worth it."""
     if not isinstance(node.layer, ReLU) or node.layer.relu_slope is None or any(
             other.includes is node for other in net.nodes):
@@ -140,7 +140,7 @@ def arena_bytes(net: Net, backward: bool) -> int:
     return place([part.lifetime for part in found])[1]
 
 
-def data_parts(net: Net, backward: bool) -> list[Part]:
+def data_parts(net: Net, backward: bool) -> list[BlobMemory]:
     """The blobs' data that an arena may hold.
 
     Args:
@@ -148,26 +148,26 @@ def data_parts(net: Net, backward: bool) -> list[Part]:
         backward: whether it will run backward too: then data live until the last backward that may read them.
     """
     owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
-    parts: dict[int, Part] = {}
+    parts: dict[int, BlobMemory] = {}
     for index, node in enumerate(net.nodes):
         steps = forward_steps(net, index) + (backward_steps(net, index) if backward and node.needs_backward else [])
         for blob in (*node.bottoms, *node.tops):
             root = owner[id(blob)]
-            parts.setdefault(id(root), Part(root)).steps.extend(steps)
+            parts.setdefault(id(root), BlobMemory(root)).steps.extend(steps)
     kept_roots = {id(owner[key]) for key in kept}
     return [part for key, part in parts.items() if key not in kept_roots and part.blob.n_elems]
 
 
-def diff_parts(net: Net) -> list[Part]:
+def diff_parts(net: Net) -> list[BlobMemory]:
     """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
     memory, which stays zero."""
     owner, kept = _diff_owners(net), kept_blobs(net)
-    parts: dict[int, Part] = {}
+    parts: dict[int, BlobMemory] = {}
     for index, node in enumerate(net.nodes):
         if node.needs_backward:
             for blob in (*node.bottoms, *node.tops):
                 root = owner[id(blob)]
-                parts.setdefault(id(root), Part(root)).steps.extend(backward_steps(net, index))
+                parts.setdefault(id(root), BlobMemory(root)).steps.extend(backward_steps(net, index))
     written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels.cpu.arrays import LINE
-from scaffe.memory.problem.tensors import Planned
+from scaffe.memory.problem.tensors import ActivationTensor
 from scaffe.nets.blob_memory import memory_owners, runs_fused, written_diffs
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -68,19 +68,19 @@ def _forward(node: Node, speed: Speed) -> float:
 OURS = "scaffe.layers."
 
 
-def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> int:
+def unmovable_bytes(net: Net, activations: Sequence[ActivationTensor], backward: bool = True) -> int:
     """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
     reader threads hold; working memory; what layers of NumPy's make in passes.
 
     Args:
         net: a built net.
-        planned: the arrays that the plan moves.
+        activations: the arrays that the plan moves.
         backward: whether the net runs backward too, and has gradients.
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(getattr(node.layer, "read_bytes", 0) for node in net.nodes)
     layers = kept_by_layers(net) + _working(net) + made_in_passes(net)
-    return params + batches + blobs_outside(net, planned, backward) + layers
+    return params + batches + blobs_outside(net, activations, backward) + layers
 
 
 def _working(net: Net) -> int:
@@ -93,9 +93,9 @@ def _working(net: Net) -> int:
     return sum(most.values())
 
 
-def blobs_outside(net: Net, planned: Sequence[Planned], backward: bool) -> int:
+def blobs_outside(net: Net, activations: Sequence[ActivationTensor], backward: bool) -> int:
     """Bytes of the net's blobs that are not in the plan."""
-    moved = {id(each.blob) for each in planned if not each.is_diff}, {id(each.blob) for each in planned if each.is_diff}
+    moved = [{id(each.blob) for each in activations if each.is_diff == is_diff} for is_diff in (False, True)]
     written = {id(blob) for blob in written_diffs(net.nodes)}
     n_bytes = 0
     for is_diff, shares in enumerate(("shares_data", "shares_diff")[:1 + backward]):
@@ -111,10 +111,10 @@ def kept_by_layers(net: Net) -> int:
     seen = {id(blob) for node in net.nodes for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
     seen |= {id(value) for node in net.nodes if runs_fused(net, node) for value in vars(node.layer).values()
              if isinstance(value, Blob)}
-    return sum(_held(vars(node.layer).values(), seen) for node in net.nodes)
+    return sum(_array_bytes(vars(node.layer).values(), seen) for node in net.nodes)
 
 
-def _held(values: Iterable[Any], seen: set[int]) -> int:
+def _array_bytes(values: Iterable[Any], seen: set[int]) -> int:
     n_bytes = 0
     for value in values:
         if id(value) in seen:
@@ -125,7 +125,7 @@ def _held(values: Iterable[Any], seen: set[int]) -> int:
         elif isinstance(value, np.ndarray):
             n_bytes += value.nbytes if _is_whole(value) else 0
         else:
-            n_bytes += _held(_inside(value), seen)
+            n_bytes += _array_bytes(_inside(value), seen)
     return n_bytes
 
 

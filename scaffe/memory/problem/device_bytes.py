@@ -10,7 +10,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem.activations import arena_bytes
 from scaffe.memory.problem.costs import blobs_outside, made_in_passes
-from scaffe.memory.problem.tensors import Planned
+from scaffe.memory.problem.tensors import ActivationTensor
 from scaffe.nets.blob_memory import aligned, kept_blobs
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -28,14 +28,14 @@ def training_bytes(net: Net, n_histories: int) -> int:
     return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True)
 
 
-def testing_bytes(net: Net) -> int:
+def test_net_bytes(net: Net) -> int:
     """Bytes of device memory that a test net, after ``fuse_layers``, takes beside the training net's: its blobs,
     parameters that only it has, what its layers keep and make in passes, and two batches that are being prefetched."""
     own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
-    return tested_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
+    return test_blob_bytes(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
 
 
-def tested_blobs(net: Net) -> int:
+def test_blob_bytes(net: Net) -> int:
     """Bytes of its blobs alone."""
     return _kept_length(net) + arena_bytes(net, False)
 
@@ -72,20 +72,20 @@ def whole_on_device(net: Net) -> int:
     return training_bytes(net, 0) + scratch_bytes()
 
 
-def fixed_on_device(net: Net, planned: Sequence[Planned]) -> int:
+def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
     """Of what a plan leaves where it is; histories not counted.
 
     Args:
         net: as above.
-        planned: the arrays that the plan moves.
+        activations: the arrays that the plan moves.
     """
-    return bytes_beside_blobs(net, 0) + blobs_outside(net, planned, True) + scratch_bytes()
+    return bytes_beside_blobs(net, 0) + blobs_outside(net, activations, True) + scratch_bytes()
 
 
-def fixed_forward_on_device(net: Net, planned: Sequence[Planned]) -> int:
-    """As ``fixed_on_device``, of a net that runs forward alone, without gradients of parameters."""
+def unmovable_in_forward_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
+    """As ``unmovable_on_device``, of a net that runs forward alone, without gradients of parameters."""
     gradients = net.params.n_elems * net.params.dtype.itemsize
-    return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, planned, False) + scratch_bytes()
+    return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, activations, False) + scratch_bytes()
 
 
 def update_bytes(net: Net) -> int:
@@ -94,7 +94,7 @@ def update_bytes(net: Net) -> int:
     from scaffe.layers.kernels.cuda.updates import CHUNK, CHUNK_ELEMS
 
     item = net.params.dtype.itemsize
-    return CHUNK.itemsize * sum(-(-n_elems // CHUNK_ELEMS) + 1 + n_elems * item // layer_groups.PIECE_BYTES
+    return CHUNK.itemsize * sum(-(-n_elems // CHUNK_ELEMS) + 1 + n_elems * item // layer_groups.CHUNK_BYTES
                                 for n_elems in (param.blob.n_elems for param in net.params.params))
 
 
@@ -119,25 +119,25 @@ def _pooling(node: Node) -> int:
     return {p.MAX: places, p.AVE: 0, p.STOCHASTIC: places + 4 * n_elems}[p.pool]
 
 
-def _signs(node: Node) -> int:
-    """Of a fused layer; those of others ``_held`` finds."""
-    return node.layer.signs_bytes if isinstance(node.layer, ReLU) and node.fused_offset else 0
+def _sign_mask(node: Node) -> int:
+    """Of a fused layer; those of others ``_array_bytes`` finds."""
+    return node.layer.sign_mask_bytes if isinstance(node.layer, ReLU) and node.fused_offset else 0
 
 
 KEPT: dict[str, Callable[[Node], int]] = {
-    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "ReLU": _signs}
+    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "ReLU": _sign_mask}
 
 
 def kept_bytes(net: Net) -> int:
     """Bytes that all layers together keep from forward to backward."""
-    return sum(_held(node) + KEPT.get(node.param.type, _nothing)(node) for node in net.nodes)
+    return sum(_array_bytes(node) + KEPT.get(node.param.type, _nothing)(node) for node in net.nodes)
 
 
 def _nothing(node: Node) -> int:
     return 0
 
 
-def _held(node: Node) -> int:
+def _array_bytes(node: Node) -> int:
     """Bytes of the arrays and blobs among the layer's attributes; 0 for a layer that is fused to another."""
     if node.fused_offset:
         return 0

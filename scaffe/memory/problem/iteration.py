@@ -9,7 +9,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True)
-class Again:
+class Recompute:
     """How an array can be computed once more, in backward.
 
     Attributes:
@@ -24,7 +24,7 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Part:
+class Tensor:
     """An array that is needed for part of an iteration only.
 
     Attributes:
@@ -32,24 +32,24 @@ class Part:
         n_bytes: its length in bytes.
         forward, backward: the steps that use it, ascending. What forward leaves is needed in backward's steps; an array
             without steps in forward is a gradient, one without steps in backward is not needed there.
-        again: how it can be computed once more; None: it cannot.
-        lasts: whether its contents last from one iteration to the next, as parameters and histories do. Then its last
+        recompute: how it can be computed once more; None: it cannot.
+        is_persistent: whether its contents last from one iteration to the next, as parameters and histories do. Then its last
             step in backward, or its step of the update, changes it; until then what the slow memory has stays true.
             Without steps in backward nothing changes it.
-        changes_ahead: whether its first step in forward may change what lasts, too.
+        changes_in_forward: whether its first step in forward may change what lasts, too.
         late: of what lasts, steps behind backward's, before which it may leave once more; the last of them changes it.
-        momentary: of a gradient, whether nothing in it lasts from one of its steps to the next.
+        is_transient: of a gradient, whether nothing in it lasts from one of its steps to the next.
     """
 
     name: str
     n_bytes: int
     forward: tuple[int, ...] = ()
     backward: tuple[int, ...] = ()
-    again: Again | None = None
-    lasts: bool = False
-    changes_ahead: bool = False
+    recompute: Recompute | None = None
+    is_persistent: bool = False
+    changes_in_forward: bool = False
     late: tuple[int, ...] = ()
-    momentary: bool = False
+    is_transient: bool = False
 
     @cached_property
     def uses(self) -> list[tuple[int, ...]]:
@@ -59,35 +59,35 @@ class Part:
     @property
     def begins(self) -> tuple[int, ...]:
         """The steps that write it anew, if it does not last."""
-        return self.backward if self.momentary else (self.forward or self.backward)[:1]
+        return self.backward if self.is_transient else (self.forward or self.backward)[:1]
 
     @property
-    def may_leave(self) -> bool:
+    def may_be_offloaded(self) -> bool:
         """Whether its contents last over steps that do not use it, between forward and backward."""
         return bool(self.forward and self.backward and self.backward[0] - self.forward[-1] > 1)
 
     @property
     def changes(self) -> bool:
         """Whether the slow memory has to get it again in every iteration, if it is there between them."""
-        return self.lasts and bool(self.backward)
+        return self.is_persistent and bool(self.backward)
 
     def is_changed_by(self, step: int) -> bool:
         """Whether the slow memory does not have its contents after a step, the last to use it for now."""
-        return self.changes_ahead or (self.changes and step >= self.uses[-1][-1])
+        return self.changes_in_forward or (self.changes and step >= self.uses[-1][-1])
 
     @property
     def n_visits(self) -> int:
         """How often it comes into memory in an iteration if it leaves whenever it lies idle."""
-        return 1 + self.may_leave + bool(self.late)
+        return 1 + self.may_be_offloaded + bool(self.late)
 
     @property
-    def n_saves(self) -> int:
+    def n_offloads(self) -> int:
         """How often it is written then."""
-        return self.n_visits if self.changes_ahead else 1
+        return self.n_visits if self.changes_in_forward else 1
 
-    def is_away_before(self, step: int) -> bool:
+    def is_offloaded_before(self, step: int) -> bool:
         """Whether it lies idle right before its first step in backward, if that is this one."""
-        return step - self.forward[-1] > 1 if self.forward else self.lasts
+        return step - self.forward[-1] > 1 if self.forward else self.is_persistent
 
 
 @dataclass(frozen=True)
@@ -109,22 +109,22 @@ class Iteration:
     """One pass forward and one backward over n layers, and what is updated after them.
 
     Attributes:
-        parts: the arrays.
+        tensors: the arrays.
         seconds: of each step, as ``Steps`` numbers them; updates of all layers may follow.
         n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since
             passes may be repeated before them.
         joined: steps of forward that run in one pass with the step before: what is done before them is done before all.
     """
 
-    parts: tuple[Part, ...]
+    tensors: tuple[Tensor, ...]
     seconds: tuple[float, ...]
     n_updates: int = 0
     joined: frozenset[int] = frozenset()
 
-    def again_seconds(self, part: int) -> float:
+    def recompute_seconds(self, tensor: int) -> float:
         """How long it takes to compute an array once more, its inputs being there."""
-        again = self.parts[part].again
-        return again.seconds + sum(self.seconds[layer] for layer in again.layers) if again else 0.0
+        recompute = self.tensors[tensor].recompute
+        return recompute.seconds + sum(self.seconds[layer] for layer in recompute.layers) if recompute else 0.0
 
     def starts(self) -> list[float]:
         """When each step starts where nothing waits, and when the last one ends."""
@@ -134,8 +134,8 @@ class Iteration:
     def used_in(self) -> Sequence[Sequence[int]]:
         """For each step the arrays, by number, that it reads or writes."""
         found: list[list[int]] = [[] for _ in self.seconds]
-        for number, part in enumerate(self.parts):
-            for step in sorted({step for used in part.uses for step in used}):
+        for number, tensor in enumerate(self.tensors):
+            for step in sorted({step for used in tensor.uses for step in used}):
                 found[step].append(number)
         return found
 

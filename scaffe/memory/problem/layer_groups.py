@@ -16,7 +16,7 @@ from scaffe.nets.net import Net
 LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
 
 
-class Run(Protocol):
+class LayerGroup(Protocol):
     """Layers whose parameters are adjacent in the flat buffers, and are updated together: one layer, or a bucket."""
 
     @property
@@ -28,70 +28,70 @@ class Run(Protocol):
         """Their interval of the flat buffers, in elements."""
 
 
-R = TypeVar("R", bound=Run)
+G = TypeVar("G", bound=LayerGroup)
 
 
-class Layer(NamedTuple):
-    """The parameters of one layer; see Run."""
+class OneLayer(NamedTuple):
+    """The parameters of one layer; see LayerGroup."""
 
     first_layer: int
     place: slice
 
 
-def layers_alone(net: Net) -> list[Layer]:
+def single_layers(net: Net) -> list[OneLayer]:
     """A run for each layer that has parameters."""
-    params, found = net.params, dict[int, Layer]()
+    params, found = net.params, dict[int, OneLayer]()
     ends = [*(place.start for place in params.slices[1:]), params.n_elems]
     for param, place, end in zip(params.params, params.slices, ends, strict=True):
-        first = found.get(param.layer_index, Layer(param.layer_index, place)).place.start
-        found[param.layer_index] = Layer(param.layer_index, slice(first, end))
+        first = found.get(param.layer_index, OneLayer(param.layer_index, place)).place.start
+        found[param.layer_index] = OneLayer(param.layer_index, slice(first, end))
     return list(found.values())
 
 
-def layers_of(net: Net, run: Run) -> list[int]:
+def layers_of(net: Net, group: LayerGroup) -> list[int]:
     """The layers that have parameters in a run, ascending."""
     return sorted({param.layer_index for param, place in zip(net.params.params, net.params.slices, strict=True)
-                   if run.place.start <= place.start < run.place.stop})
+                   if group.place.start <= place.start < group.place.stop})
 
 
-def large(net: Net, runs: Iterable[R]) -> list[R]:
+def large_groups(net: Net, groups: Iterable[G]) -> list[G]:
     """Those of the runs that are long, are trained whole and share no parameters."""
     stay = {param.layer_index for param in net.params.params if not param.lr_mult}
-    return [run for run in long(net, runs)
-            if all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, run))]
+    return [group for group in long_groups(net, groups)
+            if all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, group))]
 
 
-def long(net: Net, runs: Iterable[R]) -> list[R]:
+def long_groups(net: Net, groups: Iterable[G]) -> list[G]:
     """Those of the runs that are long and share no parameters."""
     shared = {param.layer_index for param in net.params.params if param.sharers}
-    return [run for run in runs if bytes_of(net, run) >= LEAST_BYTES
-            and shared.isdisjoint(layers_of(net, run))]
+    return [group for group in groups if bytes_of(net, group) >= LEAST_BYTES
+            and shared.isdisjoint(layers_of(net, group))]
 
 
-def bytes_of(net: Net, run: Run) -> int:
+def bytes_of(net: Net, group: LayerGroup) -> int:
     """Of a run's parameters."""
-    return int(run.place.stop - run.place.start) * net.params.dtype.itemsize
+    return int(group.place.stop - group.place.start) * net.params.dtype.itemsize
 
 
-def bytes_apart(net: Net, run: Run) -> int:
+def bytes_in_pages(net: Net, group: LayerGroup) -> int:
     """The same in whole pages."""
-    return rounded(bytes_of(net, run))
+    return rounded(bytes_of(net, group))
 
 
-PIECE_BYTES = 16 << 20  # of parameters that are updated at once, where their layer has no blocks of rows
+CHUNK_BYTES = 16 << 20  # of parameters that are updated at once, where their layer has no blocks of rows
 
 
-def come_by_rows(net: Net, runs: Iterable[Run], spreads: bool = True) -> None:
+def compute_by_rows(net: Net, groups: Iterable[LayerGroup], spreads: bool = True) -> None:
     """Have gradients of runs computed block by block, each where the one before was, and updated, as far as layers can.
 
     Args:
         net: whose ``steps`` are set.
-        runs: that are updated within backward, and whose gradients nobody else reads.
+        groups: that are updated within backward, and whose gradients nobody else reads.
         spreads: whether blocks are spread evenly over the time that backward takes from the first of these layers on,
             each behind some layer, so that what moves for it has time; else all follow their own layer's backward.
     """
-    n_blocks = {run.first_layer: len(net.nodes[run.first_layer].layer.param_rows) for run in runs
-                if len(layers_of(net, run)) == 1}
+    n_blocks = {group.first_layer: len(net.nodes[group.first_layer].layer.param_rows) for group in groups
+                if len(layers_of(net, group)) == 1}
     n_blocks = {layer: n for layer, n in n_blocks.items() if n}
     if not spreads:
         net.steps = replace(net.steps, behind={layer: (layer,) * n for layer, n in n_blocks.items()})
@@ -126,46 +126,46 @@ def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[in
     return found
 
 
-def pieces(net: Net, run: Run) -> list[slice]:
+def chunks(net: Net, group: LayerGroup) -> list[slice]:
     """The intervals of a run, in elements, that are updated one after another, so that their histories need not be
     there together: blocks of rows, if its gradients come so."""
-    place = run.place
-    if run.first_layer in net.steps.behind:
-        layer = net.nodes[run.first_layer].layer
+    place = group.place
+    if group.first_layer in net.steps.behind:
+        layer = net.nodes[group.first_layer].layer
         starts = [place.start + rows.start * layer.blobs[0].count(1) for rows in layer.param_rows]
         return [slice(start, stop) for start, stop in pairwise([*starts, place.stop])]
-    n_pieces = max(1, bytes_of(net, run) // PIECE_BYTES)
-    step = -(-(place.stop - place.start) // n_pieces // ALIGN_ELEMS) * ALIGN_ELEMS
+    n_chunks = max(1, bytes_of(net, group) // CHUNK_BYTES)
+    step = -(-(place.stop - place.start) // n_chunks // ALIGN_ELEMS) * ALIGN_ELEMS
     return [slice(start, min(start + step, place.stop)) for start in range(place.start, place.stop, step)]
 
 
-def count_updates(net: Net, n_pieces: Mapping[int, int]) -> None:
+def count_updates(net: Net, n_chunks: Mapping[int, int]) -> None:
     """Give runs steps behind their backward: one for each of so many pieces that are updated there, and a last one, in
     which the others get the parameters. Blocks of rows have theirs.
 
     Args:
         net: whose ``steps`` are set.
-        n_pieces: by first layer of a run.
+        n_chunks: by first layer of a run.
     """
-    net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_pieces.items()
+    net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_chunks.items()
                                               if layer not in net.steps.behind})
 
 
-def update_steps(net: Net, run: Run) -> Sequence[int]:
+def update_steps(net: Net, group: LayerGroup) -> Sequence[int]:
     """The steps in which a run's pieces are updated; more may follow."""
-    return net.steps.rows(run.first_layer) or net.steps.updates(run.first_layer)
+    return net.steps.rows(group.first_layer) or net.steps.updates(group.first_layer)
 
 
-def blocks_place(net: Net, runs: Iterable[Run]) -> slice:
+def blocks_place(net: Net, groups: Iterable[LayerGroup]) -> slice:
     """Where in the flat buffer gradients of blocks of rows are computed, one after another: from the start of a page
     on, of a huge page if the blocks are long; runs: whose they are."""
-    n_elems, run = max(((max(piece.stop - piece.start for piece in pieces(net, run)), run) for run in runs),
+    n_elems, group = max(((max(chunk.stop - chunk.start for chunk in chunks(net, group)), group) for group in groups),
                        key=lambda each: (each[0], each[1].place.start))
     item = net.params.dtype.itemsize
     page = page_of(n_elems * item) // item
-    start, length = -(-run.place.start // page) * page, rounded(n_elems * item) // item
-    return slice(start, start + length) if start + length <= run.place.stop else slice(
-        run.place.start, run.place.start + n_elems)
+    start, length = -(-group.place.start // page) * page, rounded(n_elems * item) // item
+    return slice(start, start + length) if start + length <= group.place.stop else slice(
+        group.place.start, group.place.start + n_elems)
 
 
 def pages_of_blocks(edges: Sequence[int]) -> list[tuple[slice, range]]:

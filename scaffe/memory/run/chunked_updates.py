@@ -21,21 +21,21 @@ import numpy as np
 
 from scaffe.memory.problem.costs import BYTES_A_SECOND
 from scaffe.memory.problem.layer_groups import (
-    R,
-    Run,
+    G,
+    LayerGroup,
     blocks_place,
+    chunks,
     count_updates,
     layers_of,
-    pieces,
     update_steps,
 )
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 from scaffe.memory.run.executor import Executor
-from scaffe.memory.run.offloaded_state import OffloadedState, StateShard
+from scaffe.memory.run.offloaded_state import OffloadedState, StateShard, Written
 from scaffe.nets.net import Net
 
 
-class ChunkedState(Generic[R]):
+class ChunkedState(Generic[G]):
     """The state that a plan may offload: its tensors, and the steps in which they are updated.
 
     Args:
@@ -43,15 +43,15 @@ class ChunkedState(Generic[R]):
         offloaded: gives the tensors places that the backing store knows.
         shards: the chunks of state that are updated one after another, ascending, each with its layer group.
         eager: the groups that are updated within backward; their parameters may be offloaded too.
-        written: see ``OffloadedState.parameters``.
+        written: see Written.
 
     Attributes:
         tensors: those of parameters and gradients first, then histories.
         n_updates: how many steps of updates follow backward.
     """
 
-    def __init__(self, net: Net, offloaded: OffloadedState, shards: Mapping[StateShard, Run], eager: Sequence[R],
-                 written: Callable[[R, Held], Held]) -> None:
+    def __init__(self, net: Net, offloaded: OffloadedState, shards: Mapping[StateShard, LayerGroup], eager: Sequence[G],
+                 written: Written[G]) -> None:
         self._net, self._shards, self._eager = net, shards, eager
         self.n_updates = 0 if eager else len(shards)
         groups = [group.first_layer for group in shards.values()]
@@ -74,7 +74,7 @@ class ChunkedState(Generic[R]):
     @property
     def parameter_bytes(self) -> int:
         """Bytes of the parameters that may be offloaded."""
-        return sum(each.part.n_bytes for each in self.tensors[:self._n_parameters] if each.part.forward)
+        return sum(each.tensor.n_bytes for each in self.tensors[:self._n_parameters] if each.tensor.forward)
 
     @property
     def taken_bytes(self) -> int:
@@ -92,16 +92,16 @@ class ChunkedState(Generic[R]):
 
     def numbers(self, executor: Executor) -> tuple[range, range]:
         """The tensors' numbers in an executor's plan: of parameters and gradients, and of histories."""
-        first = len(executor.parts) - len(self.tensors)
+        first = len(executor.tensors) - len(self.tensors)
         histories = first + self._n_parameters
-        return range(first, histories), range(histories, len(executor.parts))
+        return range(first, histories), range(histories, len(executor.tensors))
 
-    def parameters(self, executor: Executor) -> dict[int, Held]:
+    def parameters(self, executor: Executor) -> dict[int, StateTensor]:
         """The parameters that may be offloaded, by number in an executor's plan."""
         return {number: each for number, each in zip(self.numbers(executor)[0], self.tensors, strict=False)
-                if each.part.forward}
+                if each.tensor.forward}
 
-    def updates(self, executor: Executor, update: Callable[[R, slice], None]) -> dict[int, list[Callable[[], None]]]:
+    def updates(self, executor: Executor, update: Callable[[G, slice], None]) -> dict[int, list[Callable[[], None]]]:
         """What is updated behind each step of backward, in this order: for ``Executor.updates``.
 
         Args:
@@ -112,14 +112,14 @@ class ChunkedState(Generic[R]):
         groups, found = {group.first_layer: group for group in self._eager}, dict[int, list[Callable[[], None]]]()
         for layer in range(steps.n_layers):
             whole = [groups[layer]] if layer in groups and layer not in steps.behind else []
-            blocks = [(groups[owner], pieces(net, groups[owner])[number]) for owner, number in steps.blocks(layer)]
+            blocks = [(groups[owner], chunks(net, groups[owner])[number]) for owner, number in steps.blocks(layer)]
             if whole or blocks:
                 found[steps.backward(layer)[-1]] = [
                     *(partial(self._update_group, executor, update, group) for group in whole),
                     *(partial(update, *each) for each in blocks)]
         return found
 
-    def _update_group(self, executor: Executor, update: Callable[[R, slice], None], group: R) -> None:
+    def _update_group(self, executor: Executor, update: Callable[[G, slice], None], group: G) -> None:
         """Update a whole group. It stays in memory until the last of its steps, in which the others get it."""
         for layer in layers_of(self._net, group):
             self._net.params.settle(layer)
@@ -144,12 +144,12 @@ class ChunkedState(Generic[R]):
 def in_step(executor: Executor, step: int) -> Iterator[None]:
     """Do what a plan has before a step and behind it."""
     executor.before(step)
-    executor.again(step)
+    executor.recompute(step)
     yield
     executor.after(step)
 
 
-def row_gradients(net: Net, shards: Mapping[StateShard, Run]) -> dict[StateShard, Callable[[], None]]:
+def row_gradients(net: Net, shards: Mapping[StateShard, LayerGroup]) -> dict[StateShard, Callable[[], None]]:
     """What computes the gradient of each shard of those layers whose gradients come by blocks of rows. All blocks are
     computed in one place of the flat gradients, one after another.
 

@@ -10,21 +10,25 @@ import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.mapped_memory import forget, rounded
-from scaffe.memory.backing.file_backed import BackedMemory
-from scaffe.memory.problem.layer_groups import R, Run, bytes_apart, bytes_of
+from scaffe.memory.backing.file_backed import FileBackedMemory
+from scaffe.memory.problem.layer_groups import G, LayerGroup, bytes_in_pages, bytes_of
 from scaffe.memory.problem.state import (
-    blocks_held,
+    block_gradient_tensors,
+    device_gradient_tensors,
+    device_parameter_tensor,
     gradient_places,
-    gradients_apart,
-    gradients_held,
-    history_held,
-    history_part,
-    parameters_apart,
-    parameters_held,
+    gradient_tensor,
+    history_tensor,
+    parameter_tensors,
+    planned_history,
 )
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 from scaffe.nets.flat_params import Allocate
 from scaffe.nets.net import Net
+
+Written = Callable[[G, StateTensor], StateTensor]
+"""From a group and the tensor of its parameters to the tensor as it is where others write them too, such as a parameter
+server."""
 
 
 class StateShard(Protocol):
@@ -57,24 +61,23 @@ class OffloadedState(Protocol):
     """Gives state that may be offloaded places that the backing store knows.
 
     Attributes:
-        spreads_rows: whether blocks of a layer's rows are fetched and offloaded by themselves: see ``come_by_rows``.
+        spreads_rows: whether blocks of a layer's rows are fetched and offloaded by themselves: see ``compute_by_rows``.
     """
 
     spreads_rows: ClassVar[bool]
 
-    def parameters(self, groups: Sequence[R], written: Callable[[R, Held], Held]) -> tuple[list[Held], int]:
+    def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
         """Move the parameters and gradients of layer groups into places of their own. Called by all ranks, once.
 
         Args:
             groups: the groups, which are updated within backward.
-            written: changes what a plan knows of a group's parameters where others than this rank's update write them,
-                as a parameter server does.
+            written: see Written.
 
         Returns:
             the tensors, and the bytes that they took before. What cannot be offloaded stays where it is.
         """
 
-    def histories(self, shard: StateShard, group: Run, step: int) -> list[Held]:
+    def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
         """The same of the histories of a group's shard, which is updated in ``step``."""
 
 
@@ -88,20 +91,20 @@ class HostState:
 
     spreads_rows: ClassVar[bool] = True
 
-    def __init__(self, net: Net, backed: BackedMemory) -> None:
+    def __init__(self, net: Net, backed: FileBackedMemory) -> None:
         self._net, self._backed = net, backed
 
-    def parameters(self, groups: Sequence[R], written: Callable[[R, Held], Held]) -> tuple[list[Held], int]:
+    def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
         """See OffloadedState: their whole pages."""
-        held = list[Held]()
+        state = list[StateTensor]()
         for group in groups:
-            held += [written(group, each) for each in parameters_held(self._net, group)]
-            held += [] if group.first_layer in self._net.steps.behind else [gradients_held(self._net, group)]
-        held += blocks_held(self._net, groups)
-        self._backed.keep(self._net.params.data, [each.memory for each in held if each.part.forward])
-        return held, sum(each.memory.nbytes + each.spared for each in held)
+            state += [written(group, each) for each in parameter_tensors(self._net, group)]
+            state += [] if group.first_layer in self._net.steps.behind else [gradient_tensor(self._net, group)]
+        state += block_gradient_tensors(self._net, groups)
+        self._backed.keep(self._net.params.data, [each.memory for each in state if each.tensor.forward])
+        return state, sum(each.memory.nbytes + each.never_materialized for each in state)
 
-    def histories(self, shard: StateShard, group: Run, step: int) -> list[Held]:
+    def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
         """See OffloadedState: moved into whole pages."""
         pages = list[np.ndarray]()
 
@@ -110,7 +113,7 @@ class HostState:
             return pages[-1].view(dtype)[:n_elems]
 
         shard.move(in_pages_of_the_file)
-        return [history_held(self._net, group, memory, step) for memory in pages]
+        return [history_tensor(self._net, group, memory, step) for memory in pages]
 
 
 class PinnedParameters(NamedTuple):
@@ -121,7 +124,7 @@ class PinnedParameters(NamedTuple):
         place: of them on the host, page-locked: uint8.
     """
 
-    group: Run
+    group: LayerGroup
     place: np.ndarray
 
 
@@ -142,35 +145,36 @@ class DeviceState:
         self._net, self._allocate = net, allocate
         self.pinned: list[PinnedParameters] = []
 
-    def parameters(self, groups: Sequence[R], written: Callable[[R, Held], Held]) -> tuple[list[Held], int]:
+    def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
         """See OffloadedState: each group's get memory of their own."""
-        net, params, held, taken = self._net, self._net.params, list[Held](), 0
+        net, params, state, taken = self._net, self._net.params, list[StateTensor](), 0
         places = {"data": [group.place for group in groups], "diff": gradient_places(net, groups)}
         waited = params.waits_on_host
         self.pinned = [PinnedParameters(group, pinned_copy(net, group)) for group in groups]
-        data = [written(group, parameters_apart(net, group, each.place))
+        data = [written(group, device_parameter_tensor(net, group, each.place))
                 for group, each in zip(groups, self.pinned, strict=True)]
-        for name, tensors in (("diff", gradients_apart(net, groups)), ("data", data)):
+        for name, tensors in (("diff", device_gradient_tensors(net, groups)), ("data", data)):
             if tensors:
                 params.divide(name, places[name], lambda n_elems: self._allocate(n_elems, params.dtype))
-                held += tensors
+                state += tensors
                 taken += sum(bytes_of(net, group) for group in groups)
             elif waited:
                 params.move_one(name, self._allocate)
-        if held:
+        if state:
             self._allocate(0, params.dtype)  # which frees what the ranks have mapped of the memory that was
-        return held, taken
+        return state, taken
 
-    def histories(self, shard: StateShard, group: Run, step: int) -> list[Held]:
+    def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
         """See OffloadedState: bound to where they are."""
-        part = history_part(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
-        return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
+        tensor = planned_history(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
+        binds = [partial(shard.bind, i) for i in range(shard.n_histories)]
+        return [StateTensor(np.empty(0, np.uint8), tensor, [], bind) for bind in binds]
 
 
-def pinned_copy(net: Net, group: Run) -> np.ndarray:
-    """A page-locked place on the host for a group's parameters, with their contents: uint8, ``bytes_apart``."""
+def pinned_copy(net: Net, group: LayerGroup) -> np.ndarray:
+    """A page-locked place on the host for a group's parameters, with their contents: uint8, ``bytes_in_pages``."""
     values = net.context.kernels.to_host(net.params.data[group.place])
-    place = device.pinned(bytes_apart(net, group), np.uint8)
+    place = device.pinned(bytes_in_pages(net, group), np.uint8)
     place[:values.nbytes].view(values.dtype)[...] = values
     forget(values)  # they may have been made on the host
     return place

@@ -12,59 +12,59 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.pinned import Pinned
+from scaffe.memory.backing.pinned import PinnedStore
 from scaffe.memory.problem.costs import Speed, estimated_seconds
-from scaffe.memory.problem.iteration import Iteration, Part
-from scaffe.memory.problem.layer_groups import Run, bytes_apart
-from scaffe.memory.problem.tensors import Held, forward_group, joined_steps, parts_of
+from scaffe.memory.problem.iteration import Iteration, Tensor
+from scaffe.memory.problem.layer_groups import LayerGroup, bytes_in_pages
+from scaffe.memory.problem.tensors import StateTensor, forward_group, joined_steps, tensors_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import PinnedParameters
 from scaffe.nets.flat_pieces import copy_into
 from scaffe.nets.net import Net
 
 
-class InTurn:
+class SequentialFetch:
     """See Tier. Reading brings what has left back, from the spill file.
 
     Args:
         test: the test net, after ``share_trained_layers``.
         trained: the training net.
-        held: its parameters that may leave, by number in its plan.
-        bring: has these where they can be read.
-        leave: has some of them leave memory; reading brings them back.
+        state: its parameters that may leave, by number in its plan.
+        fetch: has these where they can be read.
+        release: has some of them leave memory; reading brings them back.
 
     Attributes:
         most_bytes: of them that a step reads at once.
     """
 
-    def __init__(self, test: Net, trained: Net, held: Mapping[int, Held], bring: Callable[[], None],
-                 leave: Callable[[Collection[int]], None]) -> None:
-        self._bring, self._leave, self._held = bring, leave, held.keys()
-        reads = _reads(test, trained, held)
-        self.most_bytes = max(sum(held[number].memory.nbytes for number in numbers) for numbers in reads)
+    def __init__(self, test: Net, trained: Net, state: Mapping[int, StateTensor], fetch: Callable[[], None],
+                 release: Callable[[Collection[int]], None]) -> None:
+        self._fetch, self._release, self._state = fetch, release, state.keys()
+        reads = _reads(test, trained, state)
+        self.most_bytes = max(sum(state[number].memory.nbytes for number in numbers) for numbers in reads)
         self._done = [numbers - following for numbers, following in zip(reads, [*reads[1:], set()], strict=True)]
 
     def before(self, step: int) -> None:
         """See Tier."""
         if step == 0:
-            self._bring()
-            self._leave(self._held)  # what has been written there
+            self._fetch()
+            self._release(self._state)  # what has been written there
 
-    def again(self, step: int) -> None:
+    def recompute(self, step: int) -> None:
         """See Tier: nothing is computed again."""
 
     def after(self, step: int) -> None:
         """See Tier."""
-        self._leave(self._done[step])
+        self._release(self._done[step])
 
     def close(self) -> None:
         """See Tier: nothing to do."""
 
 
-def _reads(test: Net, trained: Net, held: Mapping[int, Held]) -> list[set[int]]:
+def _reads(test: Net, trained: Net, state: Mapping[int, StateTensor]) -> list[set[int]]:
     """By step, the numbers of the arrays that it reads."""
     numbers: dict[int, set[int]] = {}
-    for number, each in held.items():
+    for number, each in state.items():
         for blob in (blob for layer in each.layers for blob in trained.nodes[layer].layer.blobs):
             numbers.setdefault(id(blob), set()).add(number)
     sources = test.trained_blobs(trained)
@@ -81,47 +81,45 @@ class _Use(NamedTuple):
     start: int
 
 
-class TestedNet:
+class ArenaSharingNet:
     """What a test net reads of parameters that may leave, and when.
 
     Args:
         test: the test net, after ``share_trained_layers``.
         trained: the training net.
-        apart: parameters of that which may leave.
+        pinned: parameters of that which may leave.
     """
 
-    __test__ = False  # no test, though its name begins like one
-
-    def __init__(self, test: Net, trained: Net, apart: Sequence[PinnedParameters]) -> None:
+    def __init__(self, test: Net, trained: Net, pinned: Sequence[PinnedParameters]) -> None:
         self._net = test
-        uses = [(each, _uses(test, trained, each.group)) for each in apart]
-        self._held = [_held(test, trained, each, found) for each, found in uses if found]
-        self._iteration = Iteration(parts_of(test, [], self._held),
+        uses = [(each, _uses(test, trained, each.group)) for each in pinned]
+        self._state = [_state(test, trained, each, found) for each, found in uses if found]
+        self._iteration = Iteration(tensors_of(test, [], self._state),
                                     estimated_seconds(test, Speed(*device.speeds()), backward=False),
                                     joined=joined_steps(test))
 
-    def least_bytes(self, below: Pinned) -> int:
+    def least_bytes(self, store: PinnedStore) -> int:
         """Of the memory that this takes at least."""
-        return below.least_bytes(self._iteration)
+        return store.least_bytes(self._iteration)
 
-    def limit(self, text: str, below: Pinned) -> LimitedNet:
+    def limit(self, text: str, store: PinnedStore) -> LimitedNet:
         """Have the net read its parameters into the memory that training computes in.
 
         Args:
             text: the limit as it was given.
-            below: training's; it has its arrays, no fewer bytes than ``least_bytes``.
+            store: training's; it has its arrays, no fewer bytes than ``least_bytes``.
         """
-        memory = below.whole()
+        memory = store.whole()
         limit = Limit(text, memory.nbytes, 0, "move")
-        return LimitedNet(self._net, [], self._held, self._iteration, limit,
-                          Pinned(lambda n_bytes: memory, memory.nbytes), lambda name, label: nullcontext())
+        return LimitedNet(self._net, [], self._state, self._iteration, limit,
+                          PinnedStore(lambda n_bytes: memory, memory.nbytes), lambda name, label: nullcontext())
 
 
-def _held(test: Net, trained: Net, each: PinnedParameters, uses: Collection[_Use]) -> Held:
+def _state(test: Net, trained: Net, each: PinnedParameters, uses: Collection[_Use]) -> StateTensor:
     steps = {step for use in uses for step in forward_group(test, use.layer)}
     name = f"{trained.nodes[each.group.first_layer].name} parameters"
-    part = Part(name, bytes_apart(trained, each.group), tuple(sorted(steps)), lasts=True)
-    return Held(each.place, part, sorted({use.layer for use in uses}), partial(_bind, uses))
+    tensor = Tensor(name, bytes_in_pages(trained, each.group), tuple(sorted(steps)), is_persistent=True)
+    return StateTensor(each.place, tensor, sorted({use.layer for use in uses}), partial(_bind, uses))
 
 
 def _bind(uses: Collection[_Use], memory: Any) -> None:
@@ -130,10 +128,10 @@ def _bind(uses: Collection[_Use], memory: Any) -> None:
         blob.change_memory(memory[first:first + blob.n_elems * blob.dtype.itemsize].view(blob.dtype))
 
 
-def _uses(test: Net, trained: Net, run: Run) -> list[_Use]:
-    starts = {id(param.blob): place.start - run.place.start
+def _uses(test: Net, trained: Net, group: LayerGroup) -> list[_Use]:
+    starts = {id(param.blob): place.start - group.place.start
               for param, place in zip(trained.params.params, trained.params.slices, strict=True)
-              if run.place.start <= place.start < run.place.stop}
+              if group.place.start <= place.start < group.place.stop}
     sources = test.trained_blobs(trained)
     return [_Use(index, blob, starts[id(sources[id(blob)])]) for index, node in enumerate(test.nodes)
             for blob in node.layer.blobs if id(sources.get(id(blob))) in starts]

@@ -19,37 +19,37 @@ BANDWIDTH = Bandwidth(10.0, 8.0)
 
 def holders(iteration, plan):
     """For each step the arrays that have their memory then: those in use, and those on their way."""
-    has = {number for number, part in enumerate(iteration.parts)
-           if part.lasts and plan.choices[number] is not Choice.MOVE}
+    has = {number for number, part in enumerate(iteration.tensors)
+           if part.is_persistent and plan.choices[number] is not Choice.MOVE}
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         for action in before:
-            if action.do in (Do.FETCH, Do.AGAIN):
-                has.add(action.part)
-            elif action.do in (Do.GONE, Do.DROP):
-                has.discard(action.part)
-        has |= {number for number, part in enumerate(iteration.parts)
-                if step in (part.forward or part.backward)[:1] and not part.lasts}
+            if action.do in (Do.FETCH, Do.RECOMPUTE):
+                has.add(action.tensor)
+            elif action.do in (Do.OFFLOADED, Do.DROP):
+                has.discard(action.tensor)
+        has |= {number for number, part in enumerate(iteration.tensors)
+                if step in (part.forward or part.backward)[:1] and not part.is_persistent}
         yield step, set(has)
-        has -= {action.part for action in after if action.do in (Do.GONE, Do.DROP)}
+        has -= {action.tensor for action in after if action.do in (Do.OFFLOADED, Do.DROP)}
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_arrays_that_have_memory_in_one_step_do_not_overlap(seed):
     iteration = with_state(random_iteration(seed), seed, seed % 3)
-    least, whole = least_together(iteration), sum(part.n_bytes for part in iteration.parts)
+    least, whole = least_together(iteration), sum(part.n_bytes for part in iteration.tensors)
     for limit in {least, random.Random(seed).randint(least, max(least, whole))}:
         plan, layout = fitted_together(iteration, PLACEMENTS["auto"], limit, BANDWIDTH)
         assert layout.n_bytes <= limit
         assert layout.others_bytes == 0
         for step, has in holders(iteration, plan):
-            places = sorted((layout.offsets[i], layout.offsets[i] + iteration.parts[i].n_bytes) for i in has)
+            places = sorted((layout.offsets[i], layout.offsets[i] + iteration.tensors[i].n_bytes) for i in has)
             assert all(end <= start for (_, end), (start, _) in zip(places, places[1:], strict=False)), step
             assert not places or places[-1][1] <= limit
 
 
 def test_the_least_is_that_of_the_plan_that_moves_everything_with_its_gaps():
     iteration = chain(5)
-    most = rounded(sum(part.n_bytes for part in iteration.parts))
+    most = rounded(sum(part.n_bytes for part in iteration.tensors))
     assert least_bytes(iteration) <= least_together(iteration) <= most
     with pytest.raises(MemoryTooSmallError):
         fitted_together(iteration, PLACEMENTS["auto"], least_bytes(iteration) - 1, BANDWIDTH)
@@ -59,7 +59,7 @@ def test_without_a_limit_everything_lies_where_lifetimes_allow():
     iteration = chain(4)
     plan, layout = fitted_together(iteration, PLACEMENTS["auto"], 10**9, BANDWIDTH)
     assert set(plan.choices) == {Choice.KEEP}
-    assert layout == arrangement(iteration, plan, len(iteration.parts), 10**9)
+    assert layout == arrangement(iteration, plan, len(iteration.tensors), 10**9)
 
 
 def groups(rng, n_layers):
@@ -78,7 +78,7 @@ def test_stretches_between_cuts_have_no_moves_inside(seed):
     found = cuts(plan, forward, backward)
     assert all(index in (0, n) or forward[index].start == index for index in found.forward)
     assert all(index in (0, n) or backward[index].start == index for index in found.backward)
-    moving = (Do.SAVE, Do.GONE, Do.FETCH, Do.HERE)
+    moving = (Do.OFFLOAD, Do.OFFLOADED, Do.FETCH, Do.FETCHED)
 
     def moves(actions):
         return any(action.do in moving for action in actions)

@@ -242,5 +242,5 @@ def test_training_takes_the_memory_that_summary_predicts(monkeypatch, net):
         strategy="auto", reduce="auto", scal="strong", threads=1, readers=1, level=0, stage="", gpu="0",
         allow_nan=False))
     solver.solve()
-    predicted = training_bytes(solver.net, 1) + unfolded_bytes(solver.net) - WORKSPACE_BYTES
-    assert memory.counters.peak - before - WORKSPACE_BYTES == pytest.approx(predicted, rel=0.1)
+    forecast = training_bytes(solver.net, 1) + unfolded_bytes(solver.net) - WORKSPACE_BYTES
+    assert memory.counters.peak - before - WORKSPACE_BYTES == pytest.approx(forecast, rel=0.1)

@@ -67,7 +67,7 @@ template <class F> __device__ inline void for_words(long long n_elems, F body) {
 }
 
 // The bits of the elements above 0 are set, all others are not.
-extern "C" __global__ void note_signs(const T* y, unsigned* signs, long long n_elems) {
+extern "C" __global__ void save_sign_mask(const T* y, unsigned* signs, long long n_elems) {
     for_words(n_elems, [&](long long w, long long first) {
         unsigned word = 0;
         for (int j = 0; j < 32; j++) {
@@ -79,7 +79,7 @@ extern "C" __global__ void note_signs(const T* y, unsigned* signs, long long n_e
 }
 
 // gx = gy where the bit is set, slope gy elsewhere.
-extern "C" __global__ void relu_backward_signs(const unsigned* signs, const T* gy, T* gx, A slope, long long n_elems) {
+extern "C" __global__ void relu_backward_mask(const unsigned* signs, const T* gy, T* gx, A slope, long long n_elems) {
     for_words(n_elems, [&](long long w, long long first) {
         unsigned word = signs[w];
         for (int j = 0; j < 32; j++) {

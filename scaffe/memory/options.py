@@ -22,7 +22,8 @@ WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
 
 
 def amount(text: str) -> str:
-    """The text itself, if it is an amount: a flag's kind. Raises ValueError."""
+    """The kind of a flag: returns the text itself if it is an amount of memory, or empty. Raises ValueError
+    otherwise."""
     if text:
         n_bytes(text, 1)
     return text
@@ -32,11 +33,11 @@ def n_bytes(text: str, whole: int) -> int:
     """The bytes that an amount means.
 
     Args:
-        text: a number with a unit or without (bytes), or a share with a percent sign.
+        text: a number with a unit, a number of bytes, or a share with a percent sign.
         whole: what a share is of, in bytes.
 
     Raises:
-        ValueError: it is neither, is not above 0, or is above MOST_BYTES.
+        ValueError: if the text is no amount, or the amount is not above 0, or is above MOST_BYTES.
     """
     found = WORDS.fullmatch(text.strip())
     unit = found[2].upper() if found else None
@@ -50,7 +51,7 @@ def n_bytes(text: str, whole: int) -> int:
 
 
 def shown(amount_bytes: float) -> str:
-    """Bytes for people: 1.23 GB."""
+    """Bytes for people, with three digits: 1.23 GB."""
     for unit in ("TB", "GB", "MB", "KB"):
         if amount_bytes >= UNITS[unit]:
             return f"{amount_bytes / UNITS[unit]:.3g} {unit}"
@@ -58,7 +59,7 @@ def shown(amount_bytes: float) -> str:
 
 
 def add_memory_flags(flags: Flags) -> None:
-    """Add -memory, -spill and -placement to a command's flags."""
+    """Add ``-memory``, ``-spill`` and ``-placement`` to a command's flags."""
     flags.flag("memory", "", "the most that a rank trains in: 2GB, 40%", kind=amount, metavar="AMOUNT")
     flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
     flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute",
@@ -66,20 +67,31 @@ def add_memory_flags(flags: Flags) -> None:
 
 
 def check_debug_info(param: Any, options: Namespace) -> None:
-    """Refuse ``-memory`` with a solver that shows its values. Called by all ranks, each of which raises UserError."""
+    """Raise UserError if ``-memory`` is given with a solver that has ``debug_info``. Called by all ranks, each of which
+    raises it."""
     if param.debug_info and vars(options).get("memory", ""):
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory",
                         everywhere=True)
 
 
 def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
-    """Where the parameters of a net that nobody trains are made, if ``-memory`` is given. Raises UserError: no file."""
+    """Where the parameters of a net that is not trained are made; None, if ``-memory`` is not given: in the backend's
+    own memory. Raises UserError if there can be no spill file."""
     return StagedOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels, -1)
 
 
 def backed_memory(options: Namespace, kernels: Backend, rank: int) -> FileBackedMemory | None:
-    """Where a net's parameters are made in host memory, if ``-memory`` is given, by a rank, or by the only one (below
-    0). Raises UserError: no file."""
+    """Where a net's parameters are made in host memory; None, if ``-memory`` is not given or the net computes on a
+    device.
+
+    Args:
+        options: the command's flags.
+        kernels: the net's backend.
+        rank: this rank, for error lines; below 0 if it is the only one.
+
+    Raises:
+        UserError: if the spill file cannot be made.
+    """
     if not vars(options).get("memory", "") or is_device(kernels):
         return None
     return_freed_memory()

@@ -31,10 +31,10 @@ class Lifetime:
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Place arrays in an arena such that two that are needed in the same step do not overlap.
+    """Place arrays in an arena so that two that are needed in the same step do not overlap.
 
-    Greedy: largest first, each at the lowest offset that fits. Best fit would save little and be harder to read. The
-    total is at least ``lower_bound``; for the nets in benchmarks/ it is within a tenth of it.
+    Greedy: the largest first, each at the lowest offset that fits. The total is at least ``lower_bound``; for the nets
+    in benchmarks/ it is within a tenth of it, so that best fit would save little.
 
     Returns:
         each array's offset and the arena's length, both in bytes.
@@ -46,15 +46,15 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 
 def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Sequence[int]]) -> tuple[list[int], int]:
-    """Place arrays one after another, each at the lowest offset at which it overlaps nobody whom it meets.
+    """Place arrays one after another, each at the lowest offset at which it overlaps none that it meets.
 
     Args:
         order: their numbers; those that are left out get offset 0, and take nothing.
         lengths: in bytes.
-        met: of each in the order, the others that are there in some step in which it is.
+        met: for each in the order, the others that are in memory in some step in which it is.
 
     Returns:
-        offsets, and the length of all.
+        offsets, and the length of all, in bytes.
     """
     offsets, n_bytes, placed = [0] * len(lengths), 0, set[int]()
     for number in order:
@@ -70,7 +70,7 @@ def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Seque
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """Bytes needed at once in the fullest step: no plan can do with fewer."""
+    """Bytes needed at once in the fullest step: no placement takes fewer."""
     return max((sum(aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
                 for step in {x.first for x in lifetimes}), default=0)
 
@@ -99,12 +99,13 @@ class BlobMemory:
 
 
 def forward_steps(net: Net, index: int) -> list[int]:
-    """The layer's own forward, and that of the layer it is fused to."""
+    """The layer's own step of forward, and that of the layer it is fused to."""
     return [index, index - net.nodes[index].fused_offset]
 
 
 def backward_steps(net: Net, index: int) -> list[int]:
-    """The layer's own backward, and that of the last layer it is fused with, where a fused backward of all runs."""
+    """The layer's own steps of backward, and those of the last layer it is fused with, if one fused backward computes
+    all."""
     first = index - net.nodes[index].fused_offset
     head = net.nodes[first]
     last = first + head.layer.n_fused_back
@@ -125,7 +126,12 @@ def written_diffs(nodes: Iterable[Node]) -> list[Blob]:
 
 
 def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
-    """id of each blob → the blob that owns its memory: layers like Split give their tops the bottom's memory."""
+    """For each blob, by id, the blob that owns its memory: layers such as Split give their tops the bottom's memory.
+
+    Args:
+        net: a built net.
+        shares: the layers' attribute that says so: "shares_data" or "shares_diff".
+    """
     owner: dict[int, Blob] = {}
     for node in net.nodes:
         for top in node.tops:

@@ -1,4 +1,7 @@
-"""Training within limited memory (``-memory``): the plan made, carried out, and made again with measured times."""
+"""Training within limited memory (``-memory``), on the host and on a device.
+
+This stays in training, since it reads a solver's flags, strategy and test nets, and observes its iterations.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,7 @@ from scaffe.memory.problem.device_bytes import (
     update_bytes,
     whole_on_device,
 )
-from scaffe.memory.problem.iteration import Iteration
-from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, joined_steps, tensors_of
+from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import share_arena
 from scaffe.memory.run.limited_net import Limit, LimitedNet, cut_recordings
@@ -46,8 +48,8 @@ MEASURED_AFTER_ON_HOST = 3  # iterations: the plan is then made again with the t
 
 
 def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -> None:
-    """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it on some rank. Called
-    by all ranks, since they update layers in the same order.
+    """Have a solver's net train in limited host memory, if ``-memory`` asks for it and the net needs it on some rank.
+    Called by all ranks, since they update layers in the same order.
 
     Args:
         solver: built, not yet restored.
@@ -55,7 +57,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -
         backed: where its net's parameters were made.
 
     Raises:
-        UserError: the net needs more than the limit, or the spill file cannot be made.
+        UserError: if the net needs more than the limit, or the spill file cannot be made.
     """
     ranks = solver.communicator
     join_backward(solver.net.nodes)
@@ -99,8 +101,7 @@ def _limited_on_host(solver: Solver, backed: FileBackedMemory, limit: int, optio
     state, activations = chunked_state(solver, HostState(solver.net, backed)), activation_tensors(solver.net)
     unmovable = _taken_on_host(solver, activations) - state.taken_bytes
     seconds = state.seconds(estimated_seconds(solver.net))
-    iteration = Iteration(tensors_of(solver.net, activations, state.tensors), seconds, state.n_updates,
-                          joined_steps(solver.net))
+    iteration = iteration_of(solver.net, activations, state.tensors, seconds, state.n_updates)
     tier = LimitedNet(solver.net, activations, state.tensors, iteration,
                       Limit(options.memory, limit, unmovable, options.placement), DiskStore(backed), solver.timers)
     attach(solver, state, tier.executor)
@@ -113,7 +114,7 @@ def _limited_on_host(solver: Solver, backed: FileBackedMemory, limit: int, optio
 
 
 def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: LimitedNet) -> None:
-    """Have test nets read parameters in turn, which do not fit in memory together."""
+    """Have test nets fetch parameters sequentially, if they do not all fit in memory."""
     parameters, limit, executor = state.parameters(tier.executor), tier.limit, tier.executor
     for test in solver.test_nets:
         sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.bring, executor.release)
@@ -125,13 +126,13 @@ def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: Limi
 
 
 class LimitedMemory(Observer):
-    """Has one rank's net train by a plan, and says at the end what it cost.
+    """Has one rank's net train by a plan, and logs at the end what it cost.
 
     Args:
         tier: the net and its plan.
-        measured_after: the iterations after which the plan is made again; those in which this rank waits for another
-            one that trains alone do not count.
-        on_plan: called once there is a plan, and when there is another one.
+        measured_after: the iterations after which the plan is made again. Iterations in which this rank waits for
+            another one that trains alone do not count.
+        on_plan: called when there is a plan, and when there is another one.
 
     Attributes:
         tier: see there.
@@ -143,7 +144,7 @@ class LimitedMemory(Observer):
         on_plan()
 
     def begin(self, solver: Solver) -> None:
-        """See Observer: say what the plan is."""
+        """See Observer: log the plan."""
         self._n_measured = 0
         limit = self.tier.limit
         info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.unmovable)} do not move; {self.tier.text()}")
@@ -164,7 +165,7 @@ class LimitedMemory(Observer):
             info(f"Memory: planned again with measured times: {self.tier.text()}")
 
     def finish(self, solver: Solver) -> None:
-        """See Observer: say what was moved."""
+        """See Observer: log what was moved."""
         info(f"Memory: {self.tier.spent()}")
 
 
@@ -173,17 +174,18 @@ SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragment
 
 
 def place_on_device(solver: Solver, options: Namespace) -> None:
-    """Give a solver's net its memory, parameters that wait on the host too. Called by all ranks.
+    """Give a solver's net its memory on the device, and move parameters there that wait on the host. Called by all
+    ranks.
 
-    Activations lie in one arena. Where ``-memory`` asks for less than training takes, or, without it, less is free on
-    the device, they follow a plan that moves some to the host and back.
+    Activations lie in one arena. If ``-memory`` asks for less than training takes, or, without it, less is free on the
+    device, they follow a plan that offloads some to the host.
 
     Args:
         solver: built, not yet restored; its net after ``fuse_layers``.
         options: the flags of ``train``.
 
     Raises:
-        UserError: the net needs more than the limit.
+        UserError: if the net needs more than the limit.
     """
     ranks, text = solver.communicator, vars(options).get("memory", "")
     if text and options.spill != ".":
@@ -212,13 +214,13 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 
 
 def _taken_on_device(solver: Solver) -> int:
-    """Bytes beside the training net's own: what updates have, what the strategy keeps, the test nets."""
+    """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
     updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
     return updates + solver.strategy.kept_bytes + sum(map(test_net_bytes, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:
-    """What training may take: this rank's part of what is free, and what it has already."""
+    """Bytes that training may take: this rank's part of what is free, and what it has already."""
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
@@ -235,7 +237,7 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     unmovable = unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
-    iteration = Iteration(tensors_of(net, activations, state.tensors), seconds, state.n_updates, joined_steps(net))
+    iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
     limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
     store = pinned_store(net, iteration, limit - unmovable)
     tier = LimitedNet(net, activations, state.tensors, iteration, limits, store, solver.timers)
@@ -247,7 +249,7 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
 
 def _limit_tests_on_device(solver: Solver, pinned: Sequence[PinnedParameters], store: PinnedStore,
                            tier: LimitedNet) -> None:
-    """Have test nets read parameters that may leave into the memory of a training net's arrays."""
+    """Have test nets fetch parameters that may be offloaded into the memory of the training net's tensors."""
     found, limit = list[LimitedNet](), tier.limit
     for test in solver.test_nets if pinned else ():
         sharing = ArenaSharingNet(test, solver.net, pinned)

@@ -1,4 +1,4 @@
-"""Host memory with a spill file below it."""
+"""Disk below host memory: tensors are offloaded to a spill file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DiskStore:
     """See BackingStore.
 
     Args:
-        backed: the spill file, and what lies in it already.
+        backed: memory that the spill file backs, and what lies in it already.
     """
 
     def __init__(self, backed: FileBackedMemory) -> None:
@@ -59,7 +59,7 @@ class DiskStore:
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See BackingStore: blobs lie in one memory where that fits, and everything else has its own pages."""
+        """See BackingStore: activations lie in one memory if they fit, and all else has pages of its own."""
         return fitted(iteration, place, n_bytes, bandwidth, n_blobs)
 
     def least_bytes(self, iteration: Iteration) -> int:
@@ -68,14 +68,14 @@ class DiskStore:
 
 
 class FilePersistentTensors:
-    """All arrays that last. Before the first iteration, and whenever somebody wants to read them whole, those that are
-    in the file are shown from there: their addresses are the file's pages, which need not fit in memory.
+    """See PersistentTensors. Before the first iteration, and whenever somebody wants to read them whole, those that lie
+    in the file are shown from there: their addresses map the file's pages, which need not fit in memory.
 
     Args:
-        names: of the arrays, by number.
+        names: of the tensors, by number.
         pages: their memory.
         backed: where that lies.
-        refreshed: further arrays that lie there, by number, whose contents nobody needs once an iteration begins.
+        refreshed: further tensors that lie there, by number, whose contents nobody needs once an iteration begins.
     """
 
     def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: FileBackedMemory,
@@ -85,12 +85,11 @@ class FilePersistentTensors:
         self._away, self._shown = set(names), {*names, *refreshed}
 
     def move(self, numbers: Collection[int]) -> None:
-        """From the next iteration on these are away between iterations, and the others are in memory."""
+        """See PersistentTensors."""
         self._moved = self._names.keys() & set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed, or what was shown
-        has not been written."""
+        """See PersistentTensors. Raises UserError also if the disk has not written what was shown."""
         if self._shown:
             self._backed.file.check()
         for number in self._shown:
@@ -109,8 +108,8 @@ class FilePersistentTensors:
             self._away.discard(number)
 
     def show(self, numbers: Collection[int]) -> None:
-        """Have these where they can be read, and written, until the next iteration begins. No pages may wait. Raises
-        UserError: the disk has not written what it was shown before."""
+        """See PersistentTensors. No pages may wait for an array. Raises UserError if the disk has not written what was
+        shown before."""
         self._backed.file.check()
         for number in ((self._away | self._refreshed) - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
@@ -123,16 +122,16 @@ class FilePersistentTensors:
             dismiss(address(array), array.nbytes)
 
     def show_all(self) -> None:
-        """See PersistentTensors: their addresses stay."""
+        """See PersistentTensors: nothing to do, since their addresses stay."""
 
 
 class Mover:
-    """Moves arrays out and back. What goes one way begins in the order in which it was asked for; who needs memory that
-    an array leaves, or the array again, waits first until it is out.
+    """See ArrayMover. Moves of one way begin in the order in which they were asked for. Whoever needs the memory of a
+    tensor that is being offloaded, or the tensor again, waits first until it is out.
 
     Args:
-        pages: the arrays' memory.
-        backed: the file where they go; those that last lie there each at its own place.
+        pages: the tensors' memory.
+        backed: the file; persistent tensors have places of their own in it.
     """
 
     holds_host: ClassVar[bool] = True
@@ -162,8 +161,7 @@ class Mover:
         return self._lanes.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
-        """Give these arrays of one iteration a place each in the file; their last places are taken back. Nothing may be
-        on its way. Raises UserError: the disk has no room for them."""
+        """See ArrayMover. Raises UserError if the disk has no room for them."""
         self._offsets, end = {}, rounded(self._backed.n_bytes)
         for number in numbers:
             self._offsets[number] = end
@@ -171,19 +169,19 @@ class Mover:
         self._backed.file.reserve(end)
 
     def offload(self, number: int, name: str) -> None:
-        """Begin to write an array out."""
+        """See ArrayMover."""
         self._begin(self._lanes.out, number, f"save {name}")
 
     def fetch(self, number: int, name: str) -> None:
-        """Begin to read an array back."""
+        """See ArrayMover."""
         self._begin(self._lanes.back, number, f"fetch {name}")
 
     def wait(self, number: int) -> None:
-        """Wait for the last move that was begun for an array. Raises what it raised; KeyError: none was begun."""
+        """See ArrayMover. Raises what the move raised, and KeyError if none was begun."""
         self._moves.pop(number).wait()
 
     def wait_all(self) -> None:
-        """Wait for all moves, whatever becomes of them."""
+        """See ArrayMover. Errors of moves are ignored."""
         for number in list(self._moves):
             with suppress(Exception):
                 self.wait(number)
@@ -193,7 +191,7 @@ class Mover:
         return self._lanes.bandwidth()
 
     def close(self) -> None:
-        """End the threads, after the pieces that they are at."""
+        """See ArrayMover: end the threads, after the chunks that they are at."""
         self._lanes.close()
 
     def _begin(self, lane: DiskLane, number: int, label: str) -> None:

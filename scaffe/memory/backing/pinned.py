@@ -1,15 +1,15 @@
-"""Page-locked host memory in which arrays of a device lie while they are away."""
+"""Page-locked host memory below a device's: tensors are offloaded over the link."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock
+from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock, PinnedPlaces
 from scaffe.memory.backing.speeds import link_speed
 from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Record
 from scaffe.memory.plan.layout import Layout, fitted_together, least_together
@@ -20,59 +20,18 @@ from scaffe.memory.problem.tensors import StateTensor
 from scaffe.nets.net import Net
 
 
-class PinnedPlaces:
-    """One place for each array that moves: those that last keep theirs, and so do parameters that are written anew for
-    each iteration; the others have one for as long as a plan does.
-
-    Args:
-        lengths: of all arrays, in bytes.
-        persistent: by number those that keep theirs, with their places; an empty array where there is none yet: these are
-            zero at first.
-
-    Attributes:
-        lengths: see there.
-    """
-
-    def __init__(self, lengths: Sequence[int], persistent: Mapping[int, np.ndarray]) -> None:
-        self.lengths = lengths
-        blank = _divided(lengths, sorted(number for number, place in persistent.items() if not place.nbytes))
-        for place in blank.values():
-            place[...] = 0
-        self._persistent = {**persistent, **blank}
-        self._moved: dict[int, np.ndarray] = {}
-
-    def __getitem__(self, number: int) -> np.ndarray:
-        """An array's place, uint8. Raises KeyError: it has none."""
-        return self._persistent[number] if number in self._persistent else self._moved[number]
-
-    def move(self, numbers: Collection[int]) -> None:
-        """Have places for these, and no others but those that keep theirs."""
-        wanted = sorted(number for number in numbers if number not in self._persistent)
-        if wanted != list(self._moved):
-            self._moved.clear()
-            self._moved = _divided(self.lengths, wanted)
-
-
-def _divided(lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, np.ndarray]:
-    whole, start, found = device.pinned(sum(lengths[i] for i in numbers), np.uint8), 0, {}
-    for number in numbers:
-        found[number] = whole[start:start + lengths[number]]
-        start += lengths[number]
-    return found
-
-
 class DeviceMover:
-    """See ArrayMover. The stream that computes (the current one) waits for copies by event, and the copies for it:
+    """See ArrayMover. The stream that computes (the current one) and those of copies wait for each other by events:
 
-    - a copy begins behind all that was queued for computing when it was asked for: behind the last use of its array,
-      or of the arrays whose memory it writes;
-    - ``wait`` has computing go on behind an array's last copy: its contents are there, or its memory is free. So a copy
-      into memory that another array has left, or one back of what was copied out, comes behind the copy out if it is
-      asked for behind the wait for that, as plans have it;
-    - copies one way run one after another, and beside those the other way: links carry both at once.
+    - a copy begins behind all that was queued for computing when it was asked for: behind the last use of its tensor,
+      or of the tensors whose memory it writes;
+    - ``wait`` has computing go on behind a tensor's last copy: its contents have arrived, or its memory is free. So a
+      copy into memory that another tensor has left, or one back of what was copied out, comes behind the copy out if it
+      is asked for behind the wait for that, as plans have it;
+    - copies one way run one after another, and at the same time as those the other way, since links carry both at once.
 
     Args:
-        memory: the arrays' memory on the device.
+        memory: the tensors' memory on the device.
         places: theirs on the host.
 
     Attributes:
@@ -125,11 +84,11 @@ class DeviceMover:
                 lane.report(partial(self.record, name))
 
     def bandwidth(self) -> Bandwidth | None:
-        """See ArrayMover: not measured, since copies compete with those of batches."""
+        """See ArrayMover: None, since copies compete with those of batches."""
         return None
 
     def close(self) -> None:
-        """See ArrayMover: wait until no copy reads or writes the arrays any more."""
+        """See ArrayMover: wait until no copy reads or writes the tensors."""
         for lane in (self._out, self._back):
             lane.stream.synchronize()
 
@@ -158,12 +117,12 @@ class PinnedPersistentTensors:
     """See PersistentTensors. What is shown lies on the host, and whoever reads or writes it uses it there.
 
     Args:
-        names: of the arrays, by number.
-        binds: for each, what is told where it is: an array uint8 on the device, or on the host.
-        changing: those that passes change; what the host has of the others is always true.
+        names: of the tensors, by number.
+        binds: for each, what is called with its place: an array, uint8, on the device or on the host.
+        changing: those that passes change; the host's copy of the others is always valid.
         memory: theirs on the device.
-        places: theirs on the host, which are true at first.
-        refreshed: further arrays, by number, whose contents nobody needs once an iteration begins.
+        places: theirs on the host, which are valid at first.
+        refreshed: further tensors, by number, whose contents nobody needs once an iteration begins.
     """
 
     def __init__(self, names: dict[int, str], binds: dict[int, Bind], changing: Collection[int],
@@ -199,7 +158,7 @@ class PinnedPersistentTensors:
         self._shown.update(hidden)
 
     def release(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors: page-locked memory stays."""
+        """See PersistentTensors: nothing to do, since page-locked memory stays."""
 
     def show_all(self) -> None:
         """See PersistentTensors."""
@@ -207,10 +166,10 @@ class PinnedPersistentTensors:
 
 
 class PinnedStore:
-    """See BackingStore. All arrays of a plan lie in one piece of the device's memory.
+    """See BackingStore. All tensors of a plan lie in one piece of the device's memory.
 
     Args:
-        allocate: n_bytes → uint8, on the device.
+        allocate: makes an array, uint8, of so many bytes on the device.
         n_bytes: of that piece.
     """
 
@@ -232,12 +191,12 @@ class PinnedStore:
         return DeviceArena(self.whole(), everything)
 
     def mover(self, memory: ArrayMemory) -> DeviceMover:
-        """See BackingStore. Behind ``memory``."""
+        """See BackingStore. Called after ``memory``."""
         return DeviceMover(memory, self._host())
 
     def persistent(self, names: dict[int, str], memory: ArrayMemory,
                    state: Sequence[StateTensor]) -> PinnedPersistentTensors:
-        """See BackingStore. Behind ``memory``."""
+        """See BackingStore. Called after ``memory``."""
         first = len(self._host().lengths) - len(state)
         binds = {first + i: each.bind for i, each in enumerate(state)}
         changing = {first + i for i, each in enumerate(state) if each.tensor.changes}
@@ -258,7 +217,7 @@ class PinnedStore:
         return least_together(iteration)
 
     def whole(self) -> Any:
-        """All of it, uint8."""
+        """The piece of device memory, uint8."""
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory
@@ -270,11 +229,11 @@ class PinnedStore:
 
 
 def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:
-    """Host memory below the device that a net computes on.
+    """Page-locked host memory below the device on which a net computes.
 
     Args:
         net: the net.
-        iteration: its arrays.
+        iteration: its tensors.
         n_bytes: that these may have on the device.
     """
     most = sum(part.n_bytes for part in iteration.tensors)

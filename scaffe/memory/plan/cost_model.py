@@ -1,4 +1,5 @@
-"""How long an iteration takes under a plan: a queue of moves beside the steps, or one each way."""
+"""The cost model: how long an iteration takes under a plan. Moves queue beside the steps, in one queue or one each
+way."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ class Prediction:
 
     Attributes:
         compute: seconds of the steps themselves.
-        recompute: seconds of computing arrays once more.
+        recompute: seconds of recomputing tensors.
         waited: seconds in which a step waits for a move.
         offloaded, fetched: bytes moved out and back.
     """
@@ -27,18 +28,18 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """Of the whole iteration."""
+        """Seconds of the whole iteration."""
         return self.compute + self.recompute + self.waited
 
     @property
     def slowdown(self) -> float:
-        """Times the iteration without a limit."""
+        """The iteration's time as a multiple of that without a limit."""
         return self.seconds / self.compute if self.compute else 1.0
 
 
 def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Prediction:
-    """The times of one iteration. Moves run one after another, in the order in which they are begun; beside those the
-    other way, where the slow memory gives both at once."""
+    """The times of one iteration. Moves run one after another, in the order in which they begin; offloads and fetches
+    run at the same time if the backing store allows both."""
     found, queue = Prediction(sum(iteration.seconds)), _Queue(iteration, bandwidth)
     now = 0.0
     for step, seconds in enumerate(iteration.seconds):
@@ -80,7 +81,7 @@ class _Queue:
             found.fetched += n_bytes
 
     def wait(self, action: Action, now: float, found: Prediction) -> float:
-        """Wait for an array's last move. Returns the seconds that this takes."""
+        """Wait for a tensor's last move. Returns the seconds that this takes."""
         waited = max(0.0, self._done[action.tensor] - now)
         found.waited += waited
         return waited

@@ -1,4 +1,4 @@
-"""Which arrays are in memory in which steps, where moving them takes no time: the least that given choices need."""
+"""When tensors are in memory if moves take no time, and choices that keep within a limit, found greedily."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LATE = (Choice.LATE, Choice.BETWEEN)  # from backward to a late update
 
 @dataclass
 class Needs:
-    """When each array must be in memory.
+    """When each tensor must be in memory.
 
     Attributes:
-        spans: for each array, intervals of steps, both ends inclusive.
-        first, last: for each array, the steps of backward that need it first and last; -1 if none does.
-        returns_at: array that leaves memory → the step of backward that needs it first.
-        recompute: for each step, the arrays to compute again before it, in order.
+        spans: for each tensor, intervals of steps, both ends inclusive.
+        first, last: for each tensor, the steps of backward that need it first and last; -1 if none does.
+        returns_at: for a tensor that is offloaded, dropped or recomputed, the step of backward that needs it first.
+        recompute: for each step, the tensors to recompute before it, in order.
         n_bytes: in memory in each step.
     """
 
@@ -33,7 +33,8 @@ class Needs:
     n_bytes: list[int] = field(default_factory=list)
 
     def move(self, iteration: Iteration, number: int, choice: Choice = Choice.MOVE) -> None:
-        """Let an array move that was kept, or that moved less often. No other one is needed at other times by that."""
+        """Have a tensor offloaded that was kept, or that was offloaded less often. No other one is needed at other
+        times by that."""
         tensor, step = iteration.tensors[number], self.first[number]
         if step >= 0 and tensor.is_offloaded_before(step):
             self.returns_at[number] = step
@@ -46,11 +47,11 @@ class Needs:
 
 
 def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
-    """The steps in which each array is in memory: first those of backward, since what is computed again needs inputs.
+    """When each tensor must be in memory. Steps of backward are looked at first, since recomputing needs inputs.
 
     Args:
-        iteration: the arrays and steps.
-        choices: one for each array.
+        iteration: the tensors and steps.
+        choices: one for each tensor.
     """
     found = Needs([], [-1] * len(iteration.tensors), [-1] * len(iteration.tensors))
     users: dict[int, list[int]] = {}
@@ -69,7 +70,7 @@ def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
 
 
 def _need(iteration: Iteration, choices: Sequence[Choice], number: int, step: int, found: Needs) -> None:
-    """Have an array in memory in a step of backward; what it is computed from comes first."""
+    """Have a tensor in memory in a step of backward, and before it the inputs that it is recomputed from."""
     tensor = iteration.tensors[number]
     if found.first[number] >= 0:
         found.last[number] = step
@@ -110,9 +111,9 @@ def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) 
 
 
 def least_bytes(iteration: Iteration) -> int:
-    """The least memory for which there is a plan: every array that can leave does, and comes back just in time.
+    """The least memory for which there is a plan: every tensor is offloaded where it can be, and fetched just in time.
 
-    Computing again instead of moving needs inputs in memory, so no other choices need less in any step.
+    Recomputing instead needs inputs in memory, so that no other choices need less in any step.
     """
     return max(needs(iteration, [Choice.MOVE] * len(iteration.tensors)).n_bytes, default=0)
 
@@ -124,14 +125,15 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
     """Choices that need no more than the limit in any step.
 
     Args:
-        iteration: the arrays and steps.
+        iteration: the tensors and steps.
         n_bytes: the limit.
-        bandwidth: of the slow memory.
-        ways: in which an array may leave: of MOVE, RECOMPUTE and, beside MOVE, LATE.
-        share: the part of a move's seconds that counts as its cost: 0 if all moves hide behind computing, 1 if none do.
+        bandwidth: of the backing store.
+        ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, LATE.
+        share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
+            none is.
 
     Raises:
-        MemoryTooSmallError: there are no such choices.
+        MemoryTooSmallError: if there are no such choices.
     """
     choices, offloads = [Choice.KEEP] * len(iteration.tensors), _cheapest_first(iteration, bandwidth, ways, share)
     need = needs(iteration, choices)
@@ -151,13 +153,13 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
 
 
 def _goes_beyond(way: Choice, other: Choice) -> bool:
-    """Whether an array that leaves in the other way may yet come to leave in this one."""
+    """Whether a tensor for which the other choice was made may still get this one."""
     return other is Choice.LATE and way is not Choice.LATE
 
 
 class _Offload(NamedTuple):
-    """How an array may leave memory, in the order in which arrays do: at the least cost per byte, of equal ones the
-    longest."""
+    """A choice that takes a tensor out of memory, in the order in which they are made: at the least cost per byte, and
+    of equal ones the longest tensor first."""
 
     cost: float
     less_n_bytes: int
@@ -167,7 +169,7 @@ class _Offload(NamedTuple):
 
 
 def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Offload]:
-    """All ways in which arrays may leave; what is updated late may do so before, too, or not."""
+    """All choices that take tensors out of memory, the cheapest first."""
     found = []
     for number, tensor in enumerate(iteration.tensors):
         costs = dict[Choice, float]()
@@ -182,7 +184,7 @@ def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, shar
 
 
 def _lies_idle(iteration: Iteration, need: Needs, offloads: _Offload, step: int) -> bool:
-    """Whether an array is in memory in a step only for later ones, and would not be if it left so."""
+    """Whether a tensor is in memory in a step only for later ones, and would not be with this choice."""
     tensor = iteration.tensors[offloads.number]
     spans = need.spans[offloads.number]
     if tensor.is_persistent:
@@ -196,7 +198,7 @@ def _lies_idle(iteration: Iteration, need: Needs, offloads: _Offload, step: int)
 
 
 def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step: int, ways: Ways) -> bool:
-    """Move arrays that would be computed again, where these or their inputs fill a step. Returns whether there were
+    """Offload tensors that would be recomputed, if they or their inputs fill a step. Returns whether there were
     some."""
     crowd = {number for number, spans in enumerate(need.spans) if len(spans) > 1 and spans[1][0] <= step <= spans[1][1]}
     crowd |= {number for number, spans in enumerate(need.spans)

@@ -1,4 +1,4 @@
-"""Where the arrays of a plan lie: offsets in one memory, and plans that fit with them."""
+"""Where the tensors of a plan lie: offsets in one memory (dynamic storage allocation), and plans whose layout fits."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MOST_TRIALS, MOST_VISITS = 400, 2_000_000  # orders that are tried, and those ti
 
 
 def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) -> tuple[list[int], int]:
-    """Place arrays one after another, each at the lowest offset at which it meets nobody: the largest first; if that
-    takes too much, in orders in which one that ends last, or any other one, comes earlier (random descent, equal for
-    equal inputs).
+    """Place tensors one after another, each at the lowest offset at which it meets no other, the largest first. If they
+    take more than the room, other orders are tried, in which a tensor that ends last, or any other, comes earlier
+    (random descent, equal for equal inputs).
 
     Args:
-        lengths: of the arrays, in bytes.
-        intervals: of each, the steps in which it is there, first and last inclusive.
-        room: in bytes: no better order is looked for once all fits.
+        lengths: of the tensors, in bytes.
+        intervals: for each, the steps in which it is in memory, first and last inclusive.
+        room: in bytes; no better order is searched for once everything fits.
 
     Returns:
-        offsets, 0 for those that are never there, and the length of all.
+        offsets, 0 for tensors that are never in memory, and the length of all, in bytes.
     """
     there = [number for number, each in enumerate(intervals) if each]
     met = {i: [j for j in there if i != j and _meet(intervals[i], intervals[j])] for i in there}
@@ -50,7 +50,7 @@ def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) ->
 
 
 def _meet(mine: Intervals, others: Intervals) -> bool:
-    """Whether one of these intervals and one of those have a step in common."""
+    """Whether an interval of one tensor and one of another have a step in common."""
     return any(first <= until and since <= final for first, final in mine for since, until in others)
 
 
@@ -59,7 +59,7 @@ STARTS, ENDS = (Do.FETCH, Do.RECOMPUTE), (Do.OFFLOADED, Do.DROP)
 
 
 def occupied(iteration: Iteration, plan: Plan) -> list[Steps]:
-    """For each array the steps in which a plan has it in memory, first and last inclusive."""
+    """For each tensor the steps in which a plan has it in memory, first and last inclusive."""
     found: list[Steps] = [[] for _ in iteration.tensors]
     since: dict[int, int] = {}
 
@@ -84,12 +84,13 @@ def occupied(iteration: Iteration, plan: Plan) -> list[Steps]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where arrays lie.
+    """Where tensors lie.
 
     Attributes:
-        offsets: of the first ones in one memory that is always there, in bytes; None: each has addresses of its own.
-        n_bytes: the most that all arrays take.
-        others_bytes: the most that those take which are not in that memory.
+        offsets: of the first tensors in one memory that is always allocated, in bytes; None if each has addresses of
+            its own.
+        n_bytes: the most that all tensors take.
+        others_bytes: the most that the tensors outside that memory take.
     """
 
     offsets: list[int] | None
@@ -98,18 +99,18 @@ class Layout:
 
 
 def separate_layout(iteration: Iteration, plan: Plan) -> Layout:
-    """Every array with addresses of its own."""
+    """Every tensor with addresses of its own."""
     most = max(resident_bytes(iteration, plan), default=0)
     return Layout(None, most, most)
 
 
 def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int = 0) -> Layout:
-    """Arrays in one memory that is always there.
+    """Tensors in one memory that is always allocated.
 
     Args:
-        iteration, plan: the arrays, and what is done with them.
-        n_arranged: so many arrays, the first, have no memory of their own.
-        n_bytes: for all arrays: no shorter layout is looked for.
+        iteration, plan: the tensors, and what is done with them.
+        n_arranged: so many tensors, the first, lie in that memory.
+        n_bytes: for all tensors; no shorter layout is searched for once they fit.
     """
     intervals = occupied(iteration, plan)[:n_arranged]
     others = resident_bytes(iteration, plan)
@@ -128,18 +129,18 @@ BYTES_A_SECOND = 30e9  # at which pages pass from array to array
 
 def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
            n_arranged: int) -> tuple[Plan, Layout]:
-    """A plan within a limit, and a layout. Arrays in one memory leave gaps there: where these exceed the limit, plans
-    for so much less are tried, which are worth it if they take less longer than pages take to pass on.
+    """A plan within a limit, and a layout. Tensors in one memory leave gaps. If these exceed the limit, plans for less
+    memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would.
 
     Args:
-        iteration: the arrays and steps.
+        iteration: the tensors and steps.
         place: makes plans.
         n_bytes: the limit.
-        bandwidth: of the slow memory.
-        n_arranged: so many arrays, the first, may lie in one memory.
+        bandwidth: of the backing store.
+        n_arranged: so many tensors, the first, may lie in one memory.
 
     Raises:
-        MemoryTooSmallError: there is no plan within the limit.
+        MemoryTooSmallError: if there is no plan within the limit.
     """
     first = plan = place(iteration, n_bytes, bandwidth)
     resident_bytes(iteration, plan, n_bytes)
@@ -158,7 +159,7 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
 
 
 def _passed_bytes(iteration: Iteration, plan: Plan, n_arranged: int) -> int:
-    """Bytes of memory that come to arrays which have addresses of their own, in an iteration."""
+    """Bytes of memory that pass to tensors with addresses of their own in an iteration."""
     visits = occupied(iteration, plan)[:n_arranged]
     return sum(tensor.n_bytes * len(each) for tensor, each in zip(iteration.tensors, visits, strict=False))
 
@@ -171,17 +172,18 @@ MOVING = ("auto", "move")  # the placements that may move everything
 
 
 def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth) -> tuple[Plan, Layout]:
-    """A plan within a limit, and a layout. Where gaps between arrays exceed the limit, arrays on their way are lent
-    less memory, and plans for less are tried; at last the one that moves everything. The shortest counts.
+    """A plan within a limit, and a layout of all tensors in one memory. If gaps between them exceed the limit, tensors
+    on their way are lent less memory, and plans for less are tried; at last one that offloads everything. The fastest
+    is used.
 
     Args:
-        iteration: the arrays and steps.
+        iteration: the tensors and steps.
         place: makes plans.
         n_bytes: the limit.
-        bandwidth: of the slow memory.
+        bandwidth: of the backing store.
 
     Raises:
-        MemoryTooSmallError: there is no plan within the limit.
+        MemoryTooSmallError: if there is no plan within the limit.
     """
     target, found = n_bytes, list[Fit]()
     for _ in range(TRIALS_TOGETHER):
@@ -207,7 +209,8 @@ def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwi
 
 
 def least_together(iteration: Iteration) -> int:
-    """The least limit for which there surely is a plan: everything moves, and comes back just in time."""
+    """The least limit for which there surely is a plan in one memory: everything is offloaded, and fetched just in
+    time."""
     least = least_bytes(iteration)
     plan = schedule(iteration, _everything(iteration), least, Bandwidth(1.0, 1.0), 0.0)
     return arrangement(iteration, plan, len(iteration.tensors), least).n_bytes
@@ -215,7 +218,7 @@ def least_together(iteration: Iteration) -> int:
 
 def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, n_bytes: int,
                   bandwidth: Bandwidth) -> list[Fit]:
-    """The plan for a target with these choices that lends most, of those whose arrays lie within a limit, if any do."""
+    """The plan with these choices that lends most, of those whose tensors lie within a limit; none if there is none."""
     for lent in LENT:
         plan = schedule(iteration, choices, target, bandwidth, lent)
         layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)

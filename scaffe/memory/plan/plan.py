@@ -1,4 +1,4 @@
-"""A memory plan: for every array keep, move or compute again, as actions before and after each step."""
+"""A memory plan: keep, offload or recompute each tensor, as actions before and after each step; and a check of it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from scaffe.memory.problem.iteration import Iteration, Tensor
 
 
 class MemoryTooSmallError(ExpectedError):
-    """There is no plan within the limit."""
+    """No plan keeps within the limit."""
 
 
 class Choice(Enum):
-    """Where an array's contents are between its last use in forward and its first in backward.
+    """Where a tensor's contents are between its last use in forward and its first in backward.
 
-    What lasts and is not kept moves at other times, too: between iterations, and between backward and an update that
-    comes late. While a plan is looked for, BEHIND stays between forward and backward, LATE between backward and the
-    update, BETWEEN in both: it moves between iterations alone. In the plan all three are MOVE.
+    A persistent tensor that is not kept is offloaded between iterations too, and between backward and a late update.
+    While a plan is searched for, BEHIND keeps such a tensor in memory between forward and backward, LATE between
+    backward and the update, and BETWEEN in both intervals. In the finished plan all three are MOVE.
     """
 
     KEEP = "keep"
@@ -31,10 +31,11 @@ class Choice(Enum):
 
 
 class Do(Enum):
-    """What is done with an array before or after a step.
+    """What is done with a tensor before or after a step.
 
-    OFFLOAD begins to write it out; OFFLOADED waits until it is written, and its memory free; FETCH begins to read it back; FETCHED
-    waits until it is read; RECOMPUTE computes it once more; DROP frees its memory, since nobody needs its contents.
+    OFFLOAD begins to write it to the backing store; OFFLOADED waits until it is written, and frees its memory; FETCH
+    begins to read it back; FETCHED waits until it is read; RECOMPUTE computes it once more; DROP frees its memory,
+    since nobody needs its contents.
     """
 
     OFFLOAD = "offload"
@@ -47,7 +48,7 @@ class Do(Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """Something to do with one array, by its number."""
+    """Something to do with one tensor, by its number."""
 
     do: Do
     tensor: int
@@ -58,9 +59,9 @@ class Plan:
     """What is done in one iteration.
 
     Attributes:
-        choices: for each array; KEEP for those whose contents never lie idle.
+        choices: for each tensor; KEEP for those whose contents never lie idle.
         before, after: for each step, the actions in their order.
-        wanted: the choices that it carries out, as they were given.
+        wanted: the choices that the plan was made for, as they were given.
     """
 
     choices: tuple[Choice, ...]
@@ -69,7 +70,7 @@ class Plan:
     wanted: tuple[Choice, ...] = ()
 
     def tensors_of(self, do: Do) -> list[int]:
-        """The arrays, by number, of all actions of one kind."""
+        """The tensors, by number, of all actions of one kind."""
         return [action.tensor for step in (*self.before, *self.after) for action in step if action.do is do]
 
 
@@ -85,19 +86,19 @@ class WrongPlanError(Exception):
 
 
 def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None) -> list[int]:
-    """LayerGroup a plan on paper, moves as slow as they may be.
+    """Check a plan by running it on paper, with moves that take as long as they may.
 
     Args:
-        iteration: the arrays and steps.
+        iteration: the tensors and steps.
         plan: the plan.
-        n_bytes: the limit; None: there is none.
+        n_bytes: the limit; None if there is none.
 
     Returns:
-        the most bytes that are in memory at once during each step.
+        for each step, the most bytes in memory at once.
 
     Raises:
-        WrongPlanError: an array is used while it is not there, an action does not fit the state that its array is in,
-            something is left at the end, or the limit is exceeded.
+        WrongPlanError: if a step uses a tensor that is not in memory, an action does not fit its tensor's state, a
+            tensor is left in memory at the end, or the limit is exceeded.
     """
     state = _at_the_start(iteration, plan)
     now = sum(tensor.n_bytes for tensor, each in zip(iteration.tensors, state, strict=True) if each in IN_MEMORY)
@@ -126,13 +127,13 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
 
 
 def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
-    """Where arrays are between two iterations."""
+    """Where tensors are between two iterations."""
     return [ABSENT if not tensor.is_persistent else IN_STORE if choice is Choice.MOVE else VALID
             for tensor, choice in zip(iteration.tensors, plan.choices, strict=True)]
 
 
 def _used(tensor: Tensor, state: str, step: int) -> str:
-    """An array's state once a step has used it."""
+    """A tensor's state after a step has used it."""
     begins = state == ABSENT and step in tensor.begins and not tensor.is_persistent
     if state != VALID and not begins:
         raise WrongPlanError(f"step {step} uses {tensor.name!r}, which is {state}")
@@ -140,7 +141,7 @@ def _used(tensor: Tensor, state: str, step: int) -> str:
 
 
 def _acted(iteration: Iteration, state: Sequence[str], action: Action, step: int) -> str:
-    """An array's state once an action is done."""
+    """A tensor's state after an action."""
     tensor, now = iteration.tensors[action.tensor], state[action.tensor]
     if action.do is not Do.RECOMPUTE:
         if now != FROM[action.do]:

@@ -1,8 +1,8 @@
-"""From choices to a plan: when arrays that move begin to leave and to come back, and where steps wait for them.
+"""From choices to a plan: when offloads and fetches begin, and where steps wait for them.
 
-An array counts as in memory until the step before which its OFFLOADED stands, and again from the step before which its
-FETCH stands. So a plan keeps within its limit however long the moves take; their estimated times only decide how much
-of the free memory is lent to arrays on their way, so that steps wait for them less.
+A tensor counts as in memory until the step before which its OFFLOADED stands, and again from the step before which its
+FETCH stands. So a plan keeps within its limit however long moves take. Their estimated times only decide how much free
+memory is lent to tensors on their way, so that steps wait for them less.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MARGIN = 1.25  # moves may take so much longer than estimated before a step wait
 
 @dataclass
 class _Visit:
-    """An array's stay in memory.
+    """A tensor's stay in memory.
 
     Attributes:
-        number: of the array.
+        number: of the tensor.
         first, final: the steps from which and up to which it is needed.
-        fetches, offloads: whether it is read before, and written out after.
-        not_before, until: the step before which it cannot begin to be read, and the one before which it must be out.
-        begins, gone: the steps before which it begins to be read, and is out.
+        fetches, offloads: whether it is fetched before, and offloaded after.
+        not_before, until: the step before which it cannot begin to be fetched, and the one before which it must be out.
+        begins, gone: the steps before which it begins to be fetched, and is out.
     """
 
     number: int
@@ -46,14 +46,14 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
     """The plan that carries out these choices within a limit.
 
     Args:
-        iteration: the arrays and steps.
-        choices: one for each array.
+        iteration: the tensors and steps.
+        choices: one for each tensor.
         n_bytes: the limit.
-        bandwidth: of the slow memory.
-        lent: the part of the memory that is free in a step which arrays on their way may have.
+        bandwidth: of the backing store.
+        lent: the part of a step's free memory that tensors on their way may use.
 
     Raises:
-        MemoryTooSmallError: the choices need more in some step.
+        MemoryTooSmallError: if the choices need more in some step.
     """
     need = needs(iteration, choices)
     if max(need.n_bytes, default=0) > n_bytes:
@@ -66,7 +66,7 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
 
 
 def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number: int) -> list[_Visit]:
-    """An array's stays; none of one that is always there."""
+    """A tensor's stays; none if it is always in memory."""
     tensor = iteration.tensors[number]
     moves = choices[number] in MOVES and not tensor.is_transient
     is_persistent = tensor.is_persistent
@@ -84,7 +84,7 @@ def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number
 
 
 def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
-    """Set the steps before which memory must be free, as late as arrays are written by then."""
+    """Set the steps before which memory must be free: as late as offloads are done by then."""
     starts, done = iteration.starts(), 0.0
     for visit in sorted((each for each in visits if each.offloads), key=lambda each: each.final):
         n_bytes, step = iteration.tensors[visit.number].n_bytes, visit.final + 1
@@ -96,7 +96,7 @@ def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[i
 
 
 def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
-    """Set the steps before which arrays begin to be read, early enough for their first use."""
+    """Set the steps before which fetches begin: early enough for their tensors' first use."""
     starts, latest, begin = iteration.starts(), float("inf"), []
     for i, visit in enumerate(visits):
         before = visits[i - 1] if i and visits[i - 1].number == visit.number else None
@@ -129,10 +129,10 @@ def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: 
             before[visit.gone].append(Action(Do.OFFLOADED, visit.number))
         elif visit.offloads:
             after[-1].append(Action(Do.OFFLOADED, visit.number))
-    come = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
-    for visit in come:
+    fetched = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
+    for visit in fetched:
         before[visit.begins].append(Action(Do.FETCH, visit.number))
-    for visit in come:
+    for visit in fetched:
         before[visit.first].append(Action(Do.FETCHED, visit.number))
     for step, numbers in need.recompute.items():
         before[step].extend(Action(Do.RECOMPUTE, number) for number in numbers)

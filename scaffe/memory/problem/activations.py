@@ -1,4 +1,4 @@
-"""Activations: fewer saved for backward, and all in one arena."""
+"""Activations: how many of them backward needs, and all of them in one arena."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to 
 
 
 def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> None:
-    """Have layers keep less for backward: those in place that would copy their bottom, and ReLUs. Where that is not
-    enough, backward of convolutions is divided, which costs a pass over the data of more ReLUs.
+    """Have layers save less for backward. In-place layers that would copy their bottom work out of place, and ReLUs
+    save a sign mask. If that is not enough, backward of convolutions is divided, at the cost of another pass over the
+    data of more ReLUs.
 
     Args:
         net: a built net.
-        limit: bytes that all takes together.
-        least: the bytes in which the net, as it is then, trains at least.
+        limit: bytes that everything may take together.
+        least: the least bytes in which the net can be trained, as it is when this is called.
     """
     keep_bottoms(net)
     use_sign_masks(net)
@@ -44,23 +45,23 @@ def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> 
 
 
 def minimize_saved_activations(net: Net) -> None:
-    """Have layers keep as little as they can, whatever that costs."""
+    """Have layers save as little for backward as they can, whatever it costs."""
     keep_bottoms(net)
     divide_backward(net)
     use_sign_masks(net)
 
 
 def divide_backward(net: Net) -> None:
-    """Let layers that can compute their parameters' gradients first, in a step of its own, so that their bottoms' data
-    and diffs are never needed at once."""
+    """Have layers compute their parameters' gradients first, in a step of its own, if they can. Their bottoms' data and
+    diffs are then never needed at once."""
     able = (index for index, node in enumerate(net.nodes) if node.layer.divides and node.needs_backward
             and any(node.propagate_down) and any(node.layer.param_propagate_down) and not node.layer.n_fused_back)
     net.steps = replace(net.steps, divided=frozenset(able))
 
 
 def use_sign_masks(net: Net) -> None:
-    """Let ReLUs keep a bit of each element, where no other layer's backward reads the data, or does so in a step of its
-    own, behind which nobody needs them any more.
+    """Have ReLUs save a bit of each element instead of the data ("Binarize" of Gist, Jain et al., ISCA 2018), if no
+    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them.
 
     Args:
         net: a built net, after ``fuse_layers`` if that is called at all.
@@ -96,8 +97,8 @@ def _read(node: Node) -> list[Blob]:
 def reuse_activations(net: Net, backward: bool) -> int:
     """Fuse the net's layers and move its activations into one arena, where they overwrite each other.
 
-    Afterwards a blob's contents are valid only while the passes need them. The tops of sources, losses and outputs
-    keep memory of their own, since they are filled or read outside of the passes.
+    Afterwards a blob's contents are valid only while the passes need them. Tops of sources, losses and outputs keep
+    memory of their own, since they are filled or read outside of the passes.
 
     Args:
         net: a built net.
@@ -111,7 +112,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
 
 
 def place_activations(net: Net, backward: bool) -> int:
-    """As ``reuse_activations``, of a net after ``fuse_layers``."""
+    """As ``reuse_activations``, for a net after ``fuse_layers``."""
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
     offsets, n_bytes = place(lifetimes)
@@ -145,7 +146,7 @@ def data_parts(net: Net, backward: bool) -> list[BlobMemory]:
 
     Args:
         net: a net after ``fuse_layers``.
-        backward: whether it will run backward too: then data live until the last backward that may read them.
+        backward: whether it will run backward too: data are then needed until the last backward that may read them.
     """
     owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
     parts: dict[int, BlobMemory] = {}
@@ -173,7 +174,7 @@ def diff_parts(net: Net) -> list[BlobMemory]:
 
 
 def _diff_owners(net: Net) -> dict[int, Blob]:
-    """As `memory_owners`; and a sum's bottoms, whose diffs are its top's, have the top's memory."""
+    """As ``memory_owners``, and bottoms of a sum, whose diffs are its top's, have the top's memory."""
     owner = memory_owners(net, "shares_diff")
     n_owned, kept = Counter(map(id, owner.values())), kept_blobs(net)
     users = Counter(id(blob) for node in net.nodes if not runs_fused(net, node) for blob in node.bottoms)
@@ -189,10 +190,10 @@ def _diff_owners(net: Net) -> dict[int, Blob]:
 
 
 def pass_diffs(net: Net) -> None:
-    """Let the bottoms of sums have their top's diff where nobody else writes it, so that backward copies nothing.
+    """Have the bottoms of sums share their top's diff if nobody else writes it, so that backward copies nothing.
 
-    For nets whose diffs nobody sets between layers. Which bottoms these are is in ``net.passed_diffs``, with the tops
-    of sums that layers in front of them may write, in place.
+    For nets whose diffs nobody sets between layers. ``net.passed_diffs`` then says which bottoms these are, and which
+    tops of sums the layers in front of them may write, in place.
     """
     owner = _diff_owners(net)
     for index, node in enumerate(net.nodes):

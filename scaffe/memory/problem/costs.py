@@ -17,7 +17,7 @@ from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.summary import MULTIPLY_ADDS
 
-BYTES_A_SECOND = 4e9  # of one core, as below
+BYTES_A_SECOND = 4e9  # that one core reads and writes
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Speed:
     """How fast layers are computed.
 
     Attributes:
-        products: multiply-adds a second in float32; only the layers' ratios count much.
-        n_bytes: a second that a layer without products reads and writes.
+        products: multiply-adds a second in float32. Plans depend mostly on the ratios between layers.
+        n_bytes: bytes a second that a layer without products reads and writes.
     """
 
     products: float
@@ -37,13 +37,13 @@ CORE = Speed(40e9, BYTES_A_SECOND)
 
 
 def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> tuple[float, ...]:
-    """Of each step of ``net.steps``; or of those of forward. In backward, gradients of parameters take as long as
-    forward, and so do those of bottoms; updates take no time here.
+    """Seconds of each step of ``net.steps``, estimated from multiply-adds and bytes. Gradients of parameters take as
+    long as forward, and so do gradients of bottoms; updates take no time here.
 
     Args:
         net: a built net.
         speed: of what computes.
-        backward: whether there is one.
+        backward: whether the net runs backward; if not, only the steps of forward are returned.
     """
     forward = [_forward(node, speed) for node in net.nodes]
     if not backward:
@@ -69,12 +69,14 @@ OURS = "scaffe.layers."
 
 
 def unmovable_bytes(net: Net, activations: Sequence[ActivationTensor], backward: bool = True) -> int:
-    """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
-    reader threads hold; working memory; what layers of NumPy's make in passes.
+    """Bytes of host memory that no plan moves.
+
+    The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that reader
+    threads hold; working memory; what layers written in NumPy allocate in passes.
 
     Args:
         net: a built net.
-        activations: the arrays that the plan moves.
+        activations: the tensors that the plan moves.
         backward: whether the net runs backward too, and has gradients.
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
@@ -84,7 +86,7 @@ def unmovable_bytes(net: Net, activations: Sequence[ActivationTensor], backward:
 
 
 def _working(net: Net) -> int:
-    """What convolutions compute with and leave to the next one: turned weights, and tiles of images."""
+    """Working memory that convolutions share: weights in another layout, and tiles of images."""
     weights = [_n_bytes(blob) for node in net.nodes for blob in node.layer.blobs if blob.ndim > 2]
     most = {"weights": max(weights, default=0)}
     for plan in (kept for node in net.nodes for kept in vars(node.layer).values() if hasattr(kept, "working_bytes")):
@@ -106,8 +108,9 @@ def blobs_outside(net: Net, activations: Sequence[ActivationTensor], backward: b
 
 
 def kept_by_layers(net: Net) -> int:
-    """Bytes of the arrays that layers and their kernels' plans hold beside the net's blobs and parameters. A blob of a
-    layer that runs in another one's passes gets no memory: an in-place Scale's copy behind batch norm, for one."""
+    """Bytes of the arrays that layers and their kernels' plans hold in addition to the net's blobs and parameters. A
+    blob of a layer that runs in another one's passes gets no memory, such as an in-place Scale's copy behind batch
+    norm."""
     seen = {id(blob) for node in net.nodes for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
     seen |= {id(value) for node in net.nodes if runs_fused(net, node) for value in vars(node.layer).values()
              if isinstance(value, Blob)}
@@ -130,13 +133,13 @@ def _array_bytes(values: Iterable[Any], seen: set[int]) -> int:
 
 
 def _is_whole(array: np.ndarray) -> bool:
-    """Whether an array is no view of another's memory: it owns its own, or is what ``zeros`` has made."""
+    """Whether an array is no view of another's memory: it owns its memory, or ``zeros`` has made it."""
     base = array.base
     return base is None or (isinstance(base, np.ndarray) and base.nbytes - array.nbytes == LINE)
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """What a container, or an object of ours that belongs to a layer, holds."""
+    """What a container, or an object of this package that belongs to a layer, holds."""
     if isinstance(value, (list, tuple)):
         yield from value
         return
@@ -150,7 +153,8 @@ def _n_bytes(blob: Blob) -> int:
 
 
 def made_in_passes(net: Net) -> int:
-    """Bytes of the arrays that layers make in passes: those that last, and the others of the layer that has most."""
+    """Bytes of the arrays that layers allocate in passes: those that outlive the pass, and the others of the layer that
+    has most."""
     lasting, others = 0.0, [0.0]
     for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
         lasting += layer.lasting * n_elems

@@ -1,4 +1,4 @@
-"""Bytes of device memory that a net takes."""
+"""Bytes of device memory that a net takes: parameters, activations, and what layers keep and work in."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from scaffe.nets.net_layer import Node
 
 
 def training_bytes(net: Net, n_histories: int) -> int:
-    """Bytes of device memory that training takes, without the scratch of layers' plans.
-
-    The sum of: what ``bytes_beside_blobs`` says; the activations' arena and blobs outside it.
+    """Bytes of device memory that training takes without a limit, and without the workspace of layers' plans:
+    ``bytes_beside_blobs``, the activations' arena and the blobs outside it.
 
     Args:
         net: a net after ``fuse_layers``.
@@ -29,14 +28,18 @@ def training_bytes(net: Net, n_histories: int) -> int:
 
 
 def test_net_bytes(net: Net) -> int:
-    """Bytes of device memory that a test net, after ``fuse_layers``, takes beside the training net's: its blobs,
-    parameters that only it has, what its layers keep and make in passes, and two batches that are being prefetched."""
+    """Bytes of device memory that a test net takes in addition to the training net's: its blobs, parameters that only
+    it has, what its layers keep and allocate in passes, and two prefetched batches.
+
+    Args:
+        net: a test net after ``fuse_layers``.
+    """
     own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
     return test_blob_bytes(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
 
 
 def test_blob_bytes(net: Net) -> int:
-    """Bytes of its blobs alone."""
+    """Bytes of a test net's blobs alone."""
     return _kept_length(net) + arena_bytes(net, False)
 
 
@@ -45,11 +48,9 @@ def _kept_length(net: Net) -> int:
 
 
 def bytes_beside_blobs(net: Net, n_histories: int) -> int:
-    """Bytes of device memory of: parameters, gradients and histories; what layers keep for backward and make in
-    passes; two batches that are being prefetched; the workspace of matrix products.
-
-    Arguments as for ``training_bytes``.
-    """
+    """Bytes of device memory of everything but blobs: parameters, gradients and histories; what layers keep for
+    backward and allocate in passes; two prefetched batches; the workspace of matrix products. Arguments as for
+    ``training_bytes``."""
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
 
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
@@ -59,12 +60,12 @@ def bytes_beside_blobs(net: Net, n_histories: int) -> int:
 
 
 def _batch_bytes(net: Net) -> int:
-    """Of a batch on its way to the device; layers that make their own there have none."""
+    """Bytes of a batch on its way to the device; 0 for layers that make their own there."""
     return sum(getattr(node.layer, "batch_bytes", 0) for node in net.nodes)
 
 
 def whole_on_device(net: Net) -> int:
-    """Of training without a limit; histories not counted.
+    """Bytes of training without a limit, histories not counted.
 
     Args:
         net: a net on the current device, after ``fuse_layers``.
@@ -73,24 +74,24 @@ def whole_on_device(net: Net) -> int:
 
 
 def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
-    """Of what a plan leaves where it is; histories not counted.
+    """Bytes of device memory that no plan moves, histories not counted.
 
     Args:
-        net: as above.
-        activations: the arrays that the plan moves.
+        net: a net on the current device, after ``fuse_layers``.
+        activations: the tensors that the plan moves.
     """
     return bytes_beside_blobs(net, 0) + blobs_outside(net, activations, True) + scratch_bytes()
 
 
 def unmovable_in_forward_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
-    """As ``unmovable_on_device``, of a net that runs forward alone, without gradients of parameters."""
+    """The same of a net that runs forward alone, without gradients of parameters."""
     gradients = net.params.n_elems * net.params.dtype.itemsize
     return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, activations, False) + scratch_bytes()
 
 
 def update_bytes(net: Net) -> int:
-    """Of what updates know of a net's parameters, chunk by chunk; at the most, where a memory plan divides them into
-    pieces, which may each end within a chunk."""
+    """Bytes of the tables by which update kernels find a net's parameters. This is the most they take: a memory plan
+    divides parameters into chunks of an update, each of which may end within a chunk of the kernels."""
     from scaffe.layers.kernels.cuda.updates import CHUNK, CHUNK_ELEMS
 
     item = net.params.dtype.itemsize
@@ -99,7 +100,7 @@ def update_bytes(net: Net) -> int:
 
 
 def scratch_bytes() -> int:
-    """Of what convolutions and others work in on the current device, and of what recordings have beside."""
+    """Bytes of the workspace of convolutions and others on the current device, and of what recordings hold."""
     from scaffe.layers.kernels.cuda.arena import arena
     from scaffe.layers.kernels.cuda.recording import AHEAD_BYTES
 
@@ -120,7 +121,7 @@ def _pooling(node: Node) -> int:
 
 
 def _sign_mask(node: Node) -> int:
-    """Of a fused layer; those of others ``_array_bytes`` finds."""
+    """Bytes of a fused layer's sign mask; ``_array_bytes`` finds those of others."""
     return node.layer.sign_mask_bytes if isinstance(node.layer, ReLU) and node.fused_offset else 0
 
 
@@ -129,7 +130,8 @@ KEPT: dict[str, Callable[[Node], int]] = {
 
 
 def kept_bytes(net: Net) -> int:
-    """Bytes that all layers together keep from forward to backward."""
+    """Bytes that all layers together keep from forward to backward: copies, pooling positions, random masks, sign
+    masks."""
     return sum(_array_bytes(node) + KEPT.get(node.param.type, _nothing)(node) for node in net.nodes)
 
 

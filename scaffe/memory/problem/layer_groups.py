@@ -1,4 +1,4 @@
-"""Layers whose parameters a memory plan takes together."""
+"""Groups of layers whose parameters a memory plan treats together, and the chunks in which they are updated."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scaffe.memory.problem.costs import estimated_seconds
 from scaffe.nets.flat_params import ALIGN_ELEMS
 from scaffe.nets.net import Net
 
-LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
+LEAST_BYTES = 1 << 20  # of a group's parameters: those of shorter groups are never offloaded
 
 
 class LayerGroup(Protocol):
-    """Layers whose parameters are adjacent in the flat buffers, and are updated together: one layer, or a bucket."""
+    """Layers whose parameters are adjacent in the flat buffers and are updated together: one layer, or a bucket."""
 
     @property
     def first_layer(self) -> int:
@@ -39,7 +39,7 @@ class OneLayer(NamedTuple):
 
 
 def single_layers(net: Net) -> list[OneLayer]:
-    """A run for each layer that has parameters."""
+    """A group for each layer that has parameters."""
     params, found = net.params, dict[int, OneLayer]()
     ends = [*(place.start for place in params.slices[1:]), params.n_elems]
     for param, place, end in zip(params.params, params.slices, ends, strict=True):
@@ -49,27 +49,27 @@ def single_layers(net: Net) -> list[OneLayer]:
 
 
 def layers_of(net: Net, group: LayerGroup) -> list[int]:
-    """The layers that have parameters in a run, ascending."""
+    """The layers, ascending, that have parameters in a group."""
     return sorted({param.layer_index for param, place in zip(net.params.params, net.params.slices, strict=True)
                    if group.place.start <= place.start < group.place.stop})
 
 
 def large_groups(net: Net, groups: Iterable[G]) -> list[G]:
-    """Those of the runs that are long, are trained whole and share no parameters."""
+    """The groups with at least LEAST_BYTES of parameters which are all trained and not shared with other layers."""
     stay = {param.layer_index for param in net.params.params if not param.lr_mult}
     return [group for group in long_groups(net, groups)
             if all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, group))]
 
 
 def long_groups(net: Net, groups: Iterable[G]) -> list[G]:
-    """Those of the runs that are long and share no parameters."""
+    """The groups with at least LEAST_BYTES of parameters which are not shared with other layers."""
     shared = {param.layer_index for param in net.params.params if param.sharers}
     return [group for group in groups if bytes_of(net, group) >= LEAST_BYTES
             and shared.isdisjoint(layers_of(net, group))]
 
 
 def bytes_of(net: Net, group: LayerGroup) -> int:
-    """Of a run's parameters."""
+    """Bytes of a group's parameters."""
     return int(group.place.stop - group.place.start) * net.params.dtype.itemsize
 
 
@@ -82,13 +82,14 @@ CHUNK_BYTES = 16 << 20  # of parameters that are updated at once, where their la
 
 
 def compute_by_rows(net: Net, groups: Iterable[LayerGroup], spreads: bool = True) -> None:
-    """Have gradients of runs computed block by block, each where the one before was, and updated, as far as layers can.
+    """Have gradients of groups computed, and their parameters updated, block by block of rows, as far as their layers
+    can. All blocks use the same memory, so that no gradient is ever there whole.
 
     Args:
         net: whose ``steps`` are set.
-        groups: that are updated within backward, and whose gradients nobody else reads.
-        spreads: whether blocks are spread evenly over the time that backward takes from the first of these layers on,
-            each behind some layer, so that what moves for it has time; else all follow their own layer's backward.
+        groups: the groups that are updated within backward, and whose gradients nobody else reads.
+        spreads: whether blocks are spread evenly over backward from the first of these layers on, each behind some
+            layer, so that there is time for their moves. If not, all follow their own layer's backward.
     """
     n_blocks = {group.first_layer: len(net.nodes[group.first_layer].layer.param_rows) for group in groups
                 if len(layers_of(net, group)) == 1}
@@ -103,10 +104,11 @@ def compute_by_rows(net: Net, groups: Iterable[LayerGroup], spreads: bool = True
 
 
 def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[int, tuple[int, ...]]:
-    """Behind which layer's backward each block is computed: ``Steps.behind``, the nearest to when it is due.
+    """Behind which layer's backward each block is computed, for ``Steps.behind``: the one nearest to when the block is
+    due.
 
     Args:
-        n_blocks: of each layer that has some.
+        n_blocks: the number of blocks of each layer that has some.
         seconds: of each layer's backward.
     """
     owners = sorted(n_blocks, reverse=True)
@@ -127,8 +129,8 @@ def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[in
 
 
 def chunks(net: Net, group: LayerGroup) -> list[slice]:
-    """The intervals of a run, in elements, that are updated one after another, so that their histories need not be
-    there together: blocks of rows, if its gradients come so."""
+    """The intervals of a group, in elements of the flat buffers, that are updated one after another, so that only the
+    history of one is in memory: blocks of rows if its gradients are computed so, else at most CHUNK_BYTES each."""
     place = group.place
     if group.first_layer in net.steps.behind:
         layer = net.nodes[group.first_layer].layer
@@ -140,25 +142,30 @@ def chunks(net: Net, group: LayerGroup) -> list[slice]:
 
 
 def count_updates(net: Net, n_chunks: Mapping[int, int]) -> None:
-    """Give runs steps behind their backward: one for each of so many pieces that are updated there, and a last one, in
-    which the others get the parameters. Blocks of rows have theirs.
+    """Give groups steps of their updates behind their backward: one for each chunk, and a last one in which the other
+    ranks get the parameters. Blocks of rows have steps already.
 
     Args:
         net: whose ``steps`` are set.
-        n_chunks: by first layer of a run.
+        n_chunks: how many chunks each group has, by its first layer.
     """
     net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_chunks.items()
                                               if layer not in net.steps.behind})
 
 
 def update_steps(net: Net, group: LayerGroup) -> Sequence[int]:
-    """The steps in which a run's pieces are updated; more may follow."""
+    """The steps in which a group's chunks are updated; another may follow."""
     return net.steps.rows(group.first_layer) or net.steps.updates(group.first_layer)
 
 
 def blocks_place(net: Net, groups: Iterable[LayerGroup]) -> slice:
-    """Where in the flat buffer gradients of blocks of rows are computed, one after another: from the start of a page
-    on, of a huge page if the blocks are long; runs: whose they are."""
+    """Where in the flat gradients those of blocks of rows are computed, one after another: an interval in elements that
+    begins with a page, or with a huge page if the blocks are long.
+
+    Args:
+        net: the net.
+        groups: whose gradients are computed by blocks.
+    """
     n_elems, group = max(((max(chunk.stop - chunk.start for chunk in chunks(net, group)), group) for group in groups),
                        key=lambda each: (each[0], each[1].place.start))
     item = net.params.dtype.itemsize
@@ -169,14 +176,14 @@ def blocks_place(net: Net, groups: Iterable[LayerGroup]) -> slice:
 
 
 def pages_of_blocks(edges: Sequence[int]) -> list[tuple[slice, range]]:
-    """Where blocks of memory that lie one behind the other are divided into arrays of whole pages, huge ones if the
-    blocks are long: each block's own pages, and between two the page of which both have a part.
+    """Divide memory of blocks that lie one behind the other into arrays of whole pages, huge ones if the blocks are
+    long: each block's own pages, and between two blocks the page of which both have a part.
 
     Args:
-        edges: addresses, ascending: a block lies between two of them.
+        edges: addresses, ascending; a block lies between two of them.
 
     Returns:
-        intervals of addresses, and the blocks that have a part of each.
+        intervals of addresses, each with the blocks that have a part of it.
     """
     page = page_of(max(stop - start for start, stop in pairwise(edges)))
     first, last = -(-edges[0] // PAGE_BYTES) * PAGE_BYTES, edges[-1] // PAGE_BYTES * PAGE_BYTES

@@ -1,4 +1,4 @@
-"""Parameters and gradients of large layers as arrays of a memory plan."""
+"""Parameters, gradients and histories of large layer groups as tensors of a memory plan."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from scaffe.nets.net import Net
 
 
 def parameter_tensors(net: Net, group: LayerGroup) -> list[StateTensor]:
-    """The whole pages of a run's parameters, which are updated within backward. Where they are so block by block, they
-    come and leave in several arrays; see ``pages_of_blocks``."""
+    """The whole pages of a group's parameters, which are updated within backward. If they are updated block by block,
+    they are several tensors: see ``pages_of_blocks``."""
     layers, (forward, backward) = layers_of(net, group), _uses(net, group)
     name = _named(net, group, "parameters")
     return [StateTensor(data, Tensor(name, data.nbytes, forward, backward, late=late, is_persistent=True), layers)
@@ -35,14 +35,14 @@ def parameter_tensors(net: Net, group: LayerGroup) -> list[StateTensor]:
 
 
 def gradient_tensor(net: Net, group: LayerGroup) -> StateTensor:
-    """The same of a run's gradients, all of which are there for its update."""
+    """The whole pages of a group's gradients, which are all in memory for its update."""
     diff = inner(net.params.diff[group.place].view(np.uint8))
     tensor = Tensor(_named(net, group, "gradients"), diff.nbytes, (), _uses(net, group)[1])
     return StateTensor(diff, tensor, layers_of(net, group))
 
 
 def block_gradient_tensors(net: Net, groups: Sequence[LayerGroup]) -> list[StateTensor]:
-    """The same of the gradients of runs that come by blocks of rows: one array, if there are any."""
+    """The whole pages in which gradients of blocks of rows are computed: one tensor for all groups, or none."""
     groups = [group for group in groups if group.first_layer in net.steps.behind]
     if not groups:
         return []
@@ -58,8 +58,8 @@ def _of_rows(net: Net, groups: Sequence[LayerGroup], n_bytes: int) -> Tensor:
 
 
 def _arrays(net: Net, group: LayerGroup) -> list[tuple[np.ndarray, tuple[int, ...]]]:
-    """The whole pages of a run's parameters, uint8: together, or divided by blocks of rows, with the steps in which
-    these are updated."""
+    """The whole pages of a group's parameters, uint8: in one array, or divided by blocks of rows, each with the steps
+    in which these are updated."""
     if group.first_layer not in net.steps.behind:
         return [(inner(net.params.data[group.place].view(np.uint8)), ())]
     memory, steps = net.params.data[group.place].view(np.uint8), net.steps.rows(group.first_layer)
@@ -71,11 +71,11 @@ def _arrays(net: Net, group: LayerGroup) -> list[tuple[np.ndarray, tuple[int, ..
 
 
 def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> StateTensor:
-    """The same, of parameters that do not last, since somebody writes them before each forward.
+    """The same of parameters that somebody writes before each forward, so that they are not persistent.
 
     Args:
-        parameters: from ``parameter_tensors``.
-        refresh: writes once more, in backward, what forward had; None: nobody can.
+        parameters: from ``parameter_tensors`` or ``device_parameter_tensor``.
+        refresh: writes once more, in backward, what forward had; None if nobody can.
     """
     recompute = None if refresh is None else Recompute((), (), 2 * parameters.tensor.n_bytes / BYTES_A_SECOND)
     tensor = replace(parameters.tensor, is_persistent=False, recompute=recompute)
@@ -83,18 +83,18 @@ def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> St
 
 
 def changing_in_forward(parameters: StateTensor) -> StateTensor:
-    """The same, of parameters that somebody may write anew before a forward, right before it reads them."""
+    """The same of parameters that somebody may write right before a forward reads them."""
     return replace(parameters, tensor=replace(parameters.tensor, changes_in_forward=True))
 
 
 def device_parameter_tensor(net: Net, group: LayerGroup, place: np.ndarray, backward: bool = True) -> StateTensor:
-    """A run's parameters, which a device has in memory that is bound to them.
+    """A group's parameters on a device, in memory that is bound to them.
 
     Args:
-        net: the net, its parameters divided there.
-        group: the run.
+        net: the net, whose parameters are divided by groups.
+        group: the group.
         place: on the host, with their contents: uint8, ``bytes_in_pages``.
-        backward: whether there is one, which reads them, and whose end changes them.
+        backward: whether there is a backward, which reads them, and whose last step changes them.
     """
     ahead, back = _uses(net, group)
     back = tuple(sorted({*back, *net.steps.rows(group.first_layer)})) if backward else ()
@@ -103,8 +103,8 @@ def device_parameter_tensor(net: Net, group: LayerGroup, place: np.ndarray, back
 
 
 def device_gradient_tensors(net: Net, groups: Sequence[LayerGroup]) -> list[StateTensor]:
-    """Runs' gradients, likewise; they last for a few steps of backward. Those that come by blocks of rows share one
-    array."""
+    """Groups' gradients on a device, which are needed for a few steps of backward. Those that are computed by blocks of
+    rows share one tensor."""
     found, by_rows = list[StateTensor](), [group for group in groups if group.first_layer in net.steps.behind]
     for group in (group for group in groups if group not in by_rows):
         tensor = Tensor(_named(net, group, "gradients"), bytes_in_pages(net, group), (), _uses(net, group)[1])
@@ -119,7 +119,7 @@ def device_gradient_tensors(net: Net, groups: Sequence[LayerGroup]) -> list[Stat
 
 
 def gradient_places(net: Net, groups: Sequence[LayerGroup]) -> list[slice]:
-    """The intervals of the flat buffer of runs' gradients, that of blocks of rows by itself."""
+    """The intervals of the flat gradients of groups, in elements, with that of blocks of rows by itself."""
     by_rows = [group for group in groups if group.first_layer in net.steps.behind]
     blocks = blocks_place(net, by_rows) if by_rows else slice(0, 0)
     found = list[slice]()
@@ -134,7 +134,7 @@ def _named(net: Net, group: LayerGroup, what: str) -> str:
 
 
 def _uses(net: Net, group: LayerGroup) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The steps of forward, and those of backward, that use a run's parameters."""
+    """The steps of forward, and those of backward, that use a group's parameters."""
     layers = layers_of(net, group)
     backward = {step for layer in layers for step in backward_steps(net, layer)}
     return (tuple(sorted({step for layer in layers for step in forward_group(net, layer)})),
@@ -142,17 +142,17 @@ def _uses(net: Net, group: LayerGroup) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def weight_tensor(net: Net, group: LayerGroup) -> StateTensor:
-    """The whole pages of a run's parameters, which nobody changes."""
+    """The whole pages of a group's parameters that nobody changes."""
     data = inner(net.params.data[group.place].view(np.uint8))
     tensor = Tensor(_named(net, group, "parameters"), data.nbytes, _uses(net, group)[0], is_persistent=True)
     return StateTensor(data, tensor, layers_of(net, group))
 
 
 def history_tensor(net: Net, group: LayerGroup, memory: np.ndarray, step: int) -> StateTensor:
-    """A history of a run's, or of a part of it, which its update reads and writes in one step."""
+    """A history of a group, or of a chunk of it, which its update reads and writes in one step."""
     return StateTensor(memory, planned_history(net, group, memory.nbytes, step), [])
 
 
 def planned_history(net: Net, group: LayerGroup, n_bytes: int, step: int) -> Tensor:
-    """What a plan knows of a history of a run's."""
+    """What a plan knows of such a history."""
     return Tensor(_named(net, group, "history"), n_bytes, (), (step,), is_persistent=True)

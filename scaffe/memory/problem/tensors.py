@@ -1,4 +1,4 @@
-"""From a net to the arrays of a memory plan: which steps use each blob's data and diff, what can be computed again."""
+"""From a net to the tensors of a memory plan: which steps use each blob's data and diff, and what can be recomputed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.mapped_memory import rounded
-from scaffe.memory.problem.iteration import Recompute, Tensor
+from scaffe.memory.problem.iteration import Iteration, Recompute, Tensor
 from scaffe.nets.blob_memory import backward_steps, kept_blobs, memory_owners, written_diffs
 from scaffe.nets.net import Net
 
@@ -19,7 +19,7 @@ LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory
 
 @dataclass
 class ActivationTensor:
-    """An array of the plan: the data, or the diff, of a group of blobs that share memory.
+    """A tensor of the plan that is the data, or the diff, of a group of blobs that share memory.
 
     Attributes:
         blob: the blob of the group that owns the memory.
@@ -34,16 +34,17 @@ class ActivationTensor:
 
 @dataclass
 class StateTensor:
-    """An array of the plan that is part of parameters, gradients or histories.
+    """A tensor of the plan that is part of parameters, gradients or histories.
 
     Attributes:
-        memory: its whole pages, uint8; on a device, of what has contents already, its place on the host. Empty if it
-            has none of its own.
+        memory: its whole pages, uint8; for a device, the place on the host of a tensor that has contents already. Empty
+            if it has no memory of its own.
         tensor: what the plan knows of it.
-        layers: those whose parameters, or gradients, it has.
-        bind: told where the array is, uint8, whenever that changes.
-        refresh: gives it once more what the last forward had, where its part can be computed again.
-        never_materialized: bytes of the net's gradients that are never in memory, since they come in it one after another.
+        layers: the layers whose parameters, or gradients, it has.
+        bind: called with the array, uint8, whenever its place changes.
+        refresh: writes into it once more what the last forward had, if the plan may recompute it.
+        never_materialized: bytes of the net's gradients that are never all in memory, since they are computed in this
+            tensor one after another.
     """
 
     memory: np.ndarray
@@ -55,17 +56,18 @@ class StateTensor:
 
     @property
     def is_refreshed(self) -> bool:
-        """Whether it has parameters that somebody writes anew before each forward."""
+        """Whether it is of parameters that somebody writes anew before each forward."""
         return bool(self.tensor.forward) and not self.tensor.is_persistent
 
 
 def tensors_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor]) -> tuple[Tensor, ...]:
-    """The arrays of a plan, blobs first. Where a blob is computed again, parameters that may move are read too.
+    """The tensors of a plan, activations first. Where an activation is recomputed, parameters that may be offloaded are
+    inputs too.
 
     Args:
         net: the net of them all.
-        activations: its blobs' arrays.
-        state: arrays of parameters and what goes with them.
+        activations: of its blobs.
+        state: of parameters, gradients and histories.
     """
     read: dict[int, list[int]] = {}
     for number, one in enumerate(state, len(activations)):
@@ -99,10 +101,10 @@ class _Uses:
 
 
 def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[ActivationTensor]:
-    """The data and diffs of a net's blobs that a plan may move, drop or compute again.
+    """The data and diffs of a net's blobs that a plan may offload, drop or recompute.
 
-    Left out, since others read or write them outside of the passes: tops of losses, the net's outputs, tops of layers
-    without bottoms that their forward does not fill, and blobs of layers of the user's (Python); also what is short.
+    Left out is what is read or written outside of the passes: tops of losses, the net's outputs, tops of layers without
+    bottoms that their forward does not fill, and blobs of layers of the user's (Python). Short blobs are left out too.
 
     Args:
         net: a built net.
@@ -133,12 +135,12 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
 
 
 def is_long(blob: Blob) -> bool:
-    """Whether a blob's data, or diff, may leave memory."""
+    """Whether a blob's data, or diff, may be offloaded."""
     return is_worth_moving(_n_bytes(blob))
 
 
 def is_worth_moving(n_bytes: int) -> bool:
-    """Whether an array of so many bytes may leave memory."""
+    """Whether a tensor of so many bytes may be offloaded."""
     return n_bytes >= LEAST_BYTES
 
 
@@ -177,7 +179,7 @@ def _writing_steps(net: Net, index: int) -> Sequence[int]:
 
 
 def forward_group(net: Net, index: int) -> range:
-    """The layers that run forward in one pass with this one: what one of them uses is there in all their steps."""
+    """The layers that run forward in one pass with this one. What one of them uses is in memory in all their steps."""
     head = index - net.nodes[index].fused_offset
     return range(head, head + 1 + net.nodes[head].n_fused)
 
@@ -197,15 +199,15 @@ def _diff_uses(net: Net) -> dict[int, _Uses]:
 
 
 def _name(net: Net, blob: Blob) -> str:
-    """The blob's name; of one that no prototxt names, that of the layer that writes it."""
+    """The blob's name, or that of the layer that writes it if the prototxt names no such blob."""
     named = [name for name, other in net.blobs.items() if other is blob]
     return named[0] if named else next(
         (node.name for node in net.nodes if any(top is blob for top in node.tops)), "?")
 
 
 def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, int]) -> Recompute | None:
-    """How a group's data can be computed once more, if all who write them are repeatable and write nothing else, and
-    nobody reads them when parameters may have been updated already."""
+    """How a group's data can be computed once more. None unless all layers that write them are repeatable and write
+    nothing else, and nobody reads the data when parameters may have been updated already."""
     owner = memory_owners(net, "shares_data")
     if any(id(owner[id(blob)]) == key for layer in net.steps.behind for blob in net.nodes[layer].bottoms):
         return None
@@ -226,6 +228,19 @@ def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, in
     return Recompute(tuple(heads), tuple(sorted(inputs)))
 
 
+def iteration_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
+                 seconds: Sequence[float], n_updates: int = 0) -> Iteration:
+    """What a plan of a net's is made from.
+
+    Args:
+        net: the net.
+        activations, state: the tensors that may be offloaded.
+        seconds: of each step.
+        n_updates: steps of updates that follow the passes.
+    """
+    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined_steps(net))
+
+
 def _is_written_later(writers: Sequence[int], head: int) -> bool:
     return any(writer >= head for writer in writers)
 
@@ -236,5 +251,5 @@ def joined_steps(net: Net) -> frozenset[int]:
 
 
 def _reads_before_it_writes(net: Net, key: int, head: int, owner: dict[int, Blob]) -> bool:
-    """Whether the first layer to write a group's data has them as its bottom too: they come from elsewhere."""
+    """Whether the first layer that writes a group's data also has them as its bottom: they then come from elsewhere."""
     return any(id(owner[id(blob)]) == key for blob in net.nodes[head].bottoms)

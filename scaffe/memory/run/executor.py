@@ -1,4 +1,4 @@
-"""Carries out a memory plan while a net runs: drops, moves and recomputes before and after each step."""
+"""Carries out a memory plan while a net runs: offloads, fetches, drops and recomputes before and after each step."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ Timed = Callable[[str, str], AbstractContextManager[Any]]
 
 
 class Executor:
-    """A net's tier: its activations lie in memory of which no more is in use than the plan says.
+    """A net's tier that keeps its tensors in memory only as long as the plan says.
 
     Args:
-        net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
-        activations: its blobs' arrays.
-        state: arrays of parameters, gradients and histories; their numbers follow.
-        store: what lies below the memory that the net computes in.
-        timed: gives a with-block whose time counts under a name.
+        net: a built net. Its planned blobs get their memory here, and this becomes one of the net's ``tiers``.
+        activations: the tensors of its blobs.
+        state: tensors of parameters, gradients and histories; their numbers follow.
+        store: the backing store below the memory in which the net computes.
+        timed: see Timed.
 
     Attributes:
         updates: by step of backward, what updates parameters behind it, in steps of its own.
-        enter: called before each pass and ``fetch``: has others leave the memory, where others use it too.
-        memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
+        enter: called before each pass and ``fetch``: has other executors of the same memory leave it.
+        memory, mover: the tensors' memory, and what moves them; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
         n_passes: that have begun so far.
-        waited_seconds, recomputed_seconds: seconds so far in which steps waited for moves, and of computing again.
+        waited_seconds, recomputed_seconds: seconds so far in which steps waited for moves, and of recomputing.
     """
 
     def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
@@ -74,9 +74,9 @@ class Executor:
         """Carry out this plan from the next forward on.
 
         Args:
-            plan: of the arrays that were given.
-            mover: with a place for each array that moves.
-            layout: where blobs' arrays lie.
+            plan: of the executor's tensors.
+            mover: with a place for each tensor that is offloaded.
+            layout: where activations lie.
         """
         self._let_go()
         self._persistent.show_all()
@@ -86,7 +86,7 @@ class Executor:
         self._persistent.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
-        """See Tier: wait for moves, begin others. Raises UserError: a move failed, or a blob grew."""
+        """See Tier: wait for moves, and begin others. Raises UserError if a move failed, or a blob grew."""
         if step == 0:
             self._begin()
         for action in self.plan.before[step] if self.plan else ():
@@ -96,14 +96,14 @@ class Executor:
             self.memory.take(number)
 
     def recompute(self, step: int) -> None:
-        """See Tier."""
+        """See Tier: recompute what the plan says."""
         for action in self.plan.before[step] if self.plan else ():
             if action.do is Do.RECOMPUTE:
                 self._recompute(action.tensor)
         self.clock.begin(step)
 
     def after(self, step: int) -> None:
-        """See Tier: drop what is not needed any more, begin to write out what moves."""
+        """See Tier: drop what is no longer needed, begin to offload, and update parameters."""
         self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
@@ -111,13 +111,13 @@ class Executor:
             update()
 
     def close(self) -> None:
-        """See Tier."""
+        """See Tier: wait for moves, and end them."""
         if self.mover is not None:
             self.mover.wait_all()
             self.mover.close()
 
     def _begin(self) -> None:
-        """A new pass, whatever became of the last one. A blob that has grown has other memory by now."""
+        """Begin a new pass, whatever became of the last one. A blob that has grown has other memory by now."""
         self.n_passes += 1
         self.enter()
         self._let_go()
@@ -129,7 +129,7 @@ class Executor:
                                 f"has {each.blob.n_elems} now; a net whose blobs grow cannot train in limited memory")
 
     def _let_go(self) -> None:
-        """Have nothing in memory, and nothing on its way."""
+        """Have nothing in memory that is not persistent, and nothing on its way."""
         if self.plan is None:
             return
         if self.mover is not None:
@@ -139,17 +139,18 @@ class Executor:
                 self.memory.drop(number)
 
     def fetch(self, numbers: Collection[int]) -> None:
-        """Have arrays that last where they can be read, and written, whole until the next pass begins. Between passes
+        """Have persistent tensors where they can be read and written whole until the next pass begins. Between passes
         only."""
         self.enter()
         self._show(numbers)
 
     def release(self, numbers: Collection[int]) -> None:
-        """Have those of these arrays leave memory that ``fetch`` shows below it; reading them brings them back."""
+        """Have those of these tensors that ``fetch`` shows take no memory until they are read again."""
         self._persistent.release(numbers)
 
     def offload(self) -> None:
-        """Let others have the memory until the next pass begins: what lasts is below. Between passes only."""
+        """Let others have the memory until the next pass begins: persistent tensors are in the backing store. Between
+        passes only."""
         self._show(range(len(self.tensors)))
 
     def _show(self, numbers: Collection[int]) -> None:
@@ -193,24 +194,24 @@ def _nothing() -> None:
 
 
 def share_arena(executors: Sequence[Executor]) -> None:
-    """Have the executor that was last there leave the memory of all before another one uses it.
+    """Let executors share one memory: before one uses it, the one that used it last offloads its tensors.
 
     Args:
         executors: of one memory, of which none has run yet.
     """
-    turns = _ArenaOwner()
+    owner = _ArenaOwner()
     for executor in executors:
-        executor.enter = turns.taker(executor)
+        executor.enter = owner.entry_of(executor)
 
 
 class _ArenaOwner:
     def __init__(self) -> None:
         self._last: Executor | None = None
 
-    def taker(self, executor: Executor) -> Callable[[], None]:
-        def take() -> None:
+    def entry_of(self, executor: Executor) -> Callable[[], None]:
+        def enter() -> None:
             if self._last not in (None, executor):
                 self._last.offload()
             self._last = executor
 
-        return take
+        return enter

@@ -1,4 +1,4 @@
-"""A net within limited memory: its plan made, carried out, and made again with measured times."""
+"""A net within limited memory: its plan is made, carried out, and made again with measured times."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
 
 @dataclass(frozen=True)
 class Limit:
-    """What somebody asks for.
+    """A limit of memory that was asked for.
 
     Attributes:
         text: the limit as it was given, "2GB".
-        n_bytes: that all takes together.
-        unmovable: bytes of it that never move.
+        n_bytes: that everything may take together.
+        unmovable: bytes of it that no plan moves.
         placement: a name of ``PLACEMENTS``.
     """
 
@@ -47,17 +47,17 @@ class LimitedNet:
 
     Args:
         net: a built net; it becomes the ``executor``'s.
-        activations, state: the arrays that may leave.
+        activations, state: the tensors that may be offloaded.
         iteration: of them.
-        limit: for them and the rest.
-        store: the slower memory.
-        timed: gives a with-block whose time counts under a name.
+        limit: for them and everything else.
+        store: the backing store.
+        timed: see Timed.
 
     Attributes:
         least: bytes of the least limit.
 
     Raises:
-        UserError: the limit is too low, or there is no room below.
+        UserError: if the limit is too low, or the backing store has no room.
     """
 
     def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
@@ -87,7 +87,7 @@ class LimitedNet:
         self.plan = plan
 
     def replan(self) -> None:
-        """Make the plan again with the times that steps and moves took. Where there is none, the first one goes on."""
+        """Make the plan again with the times that steps and moves took. If there is none, the first one stays."""
         seconds = self.executor.clock.seconds
         self.iteration = self.iteration.with_seconds(tuple(
             seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
@@ -116,10 +116,10 @@ BETWEEN = (Do.OFFLOAD, Do.OFFLOADED, Do.FETCH, Do.FETCHED)  # the others are a d
 
 
 class Cuts(NamedTuple):
-    """Indices of layers at which stretches of layers begin.
+    """Indices of layers at which recordings of passes begin.
 
     Attributes:
-        forward, backward: for either way; a stretch runs backward from the layer before the next cut down to its own.
+        forward, backward: for each way; a recording runs backward from the layer before the next cut down to its own.
     """
 
     forward: frozenset[int]
@@ -128,9 +128,9 @@ class Cuts(NamedTuple):
 
 def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], updates: Collection[int] = (),
          steps: Steps | None = None) -> Cuts:
-    """The cuts for a plan. A stretch begins with what stands before its first step that moves something, which is its
-    first of all, or one of the first pass. It ends with what stands behind and between all others: these belong to its
-    last pass, which has run by then.
+    """Where recordings of passes (CUDA graphs) are cut, so that a plan's moves lie between them. A recording begins
+    with what stands before its first step that moves something, which is its first step of all, or one of the first
+    pass. It ends with what stands behind and between all others: these belong to its last pass, which has run by then.
 
     Args:
         plan: the plan.
@@ -158,14 +158,14 @@ def _moves(actions: Sequence[Action]) -> bool:
 
 
 def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:
-    """Have recordings of a net's passes begin and end where a plan moves something, or layers are updated, and be made
-    anew.
+    """Have recordings of a net's passes made anew, so that they begin and end where a plan moves something, or layers
+    are updated.
 
     Args:
         net: the net.
-        plan: that its tier follows.
+        plan: that its executor follows.
         updates: steps behind which it updates layers.
-        passes: what runs the net's passes: recordings, or the net itself, which has none.
+        passes: what runs the net's passes: recordings, or the net itself, for which nothing is done.
     """
     if isinstance(passes, Recorded):
         layers = range(len(net.nodes))

@@ -1,4 +1,5 @@
-"""Passes of a net that nobody trains within limited memory, as ``time`` and ``test`` run them."""
+"""Passes of a net that is not trained, within limited memory, as ``time``, ``test`` and ``extract_features`` run
+them."""
 
 from __future__ import annotations
 
@@ -22,20 +23,21 @@ from scaffe.memory.problem.device_bytes import unmovable_in_forward_on_device, u
 from scaffe.memory.problem.iteration import Iteration
 from scaffe.memory.problem.layer_groups import bytes_of, long_groups, single_layers
 from scaffe.memory.problem.state import device_parameter_tensor, weight_tensor
-from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, joined_steps, tensors_of
+from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import pinned_copy
 from scaffe.nets.net import Net
 
 
 def refuse_half_types(net: Net) -> None:
-    """Raise UserError for a net that computes in a half type."""
+    """Raise UserError if a net computes in a half type."""
     if net.context.dtype != net.params.dtype:
         raise UserError("-memory goes with -precision fp32 only")
 
 
 def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedNet | None:
-    """Have a net that nobody trains run its passes within limited memory; its parameters and gradients stay there.
+    """Have a net that is not trained run forward and backward within limited memory. Its parameters and gradients stay
+    there.
 
     Args:
         net: a built net.
@@ -44,10 +46,10 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
         folder: for the spill file.
 
     Returns:
-        the net and its plan; None where everything is within the limit.
+        the net and its plan; None if everything is within the limit.
 
     Raises:
-        UserError: it needs more.
+        UserError: if it needs more.
     """
     if is_device(net.context.kernels):
         return _passes_on_device(net, memory, placement)
@@ -72,7 +74,7 @@ def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> Limit
 
 
 def _iteration(net: Net) -> Iteration:
-    return Iteration(tensors_of(net, activation_tensors(net), []), estimated_seconds(net), joined=joined_steps(net))
+    return iteration_of(net, activation_tensors(net), [], estimated_seconds(net))
 
 
 def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:
@@ -87,27 +89,27 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
     use_sign_masks(net)
     activations = activation_tensors(net)
     unmovable = unmovable_on_device(net, activations)
-    iteration = Iteration(tensors_of(net, activations, []), estimated_seconds(net, Speed(*device.speeds())),
-                          joined=joined_steps(net))
+    iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
     return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
                       pinned_store(net, iteration, limit - unmovable), _untimed)
 
 
 def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
                   shown: Collection[str] = ()) -> LimitedNet | None:
-    """Have a net run forward alone within limited memory, its large layers' parameters read as they are needed.
+    """Have a net run forward alone within limited memory. Its large layers' parameters are fetched as they are needed.
 
     Args:
         net: a built net, with its weights.
         memory, placement: as for ``limit_passes``; without a limit nothing happens.
-        made_in: where its parameters were made; None: on a device.
-        shown: names of blobs that somebody reads after a pass, besides the outputs; others do not matter.
+        made_in: where its parameters were made; None if on a device.
+        shown: names of blobs that somebody reads after a pass, in addition to the outputs; names of no blob are
+            ignored.
 
     Returns:
-        the net and its plan; None where everything is within the limit.
+        the net and its plan; None if everything is within the limit.
 
     Raises:
-        UserError: it computes in a half type, or needs more.
+        UserError: if it computes in a half type, or needs more.
     """
     if not memory:
         return None
@@ -127,8 +129,7 @@ def _forward_on_host(net: Net, memory: str, placement: str, activations: list[Ac
     backed.keep(net.params.data, [each.memory for each in state])
     if whole <= limit:
         return None
-    seconds = estimated_seconds(net, backward=False)
-    iteration = Iteration(tensors_of(net, activations, state), seconds, joined=joined_steps(net))
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, backward=False))
     unmovable -= sum(each.memory.nbytes for each in state)
     net.tiers.append(TrimHeap())
     return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement), DiskStore(backed),
@@ -148,8 +149,7 @@ def _forward_on_device(net: Net, memory: str, placement: str, activations: list[
     state = [device_parameter_tensor(net, group, pinned_copy(net, group), backward=False) for group in groups]
     params.divide("data", [group.place for group in groups], lambda n_elems: params.zeros(n_elems, params.dtype))
     unmovable -= sum(bytes_of(net, group) for group in groups)
-    seconds = estimated_seconds(net, Speed(*device.speeds()), backward=False)
-    iteration = Iteration(tensors_of(net, activations, state), seconds, joined=joined_steps(net))
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, Speed(*device.speeds()), backward=False))
     return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement),
                       pinned_store(net, iteration, limit - unmovable), _untimed)
 
@@ -162,9 +162,9 @@ EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a p
 
 
 class TrimHeap:
-    """A tier that has the C library give back what lies free between what is in use: after each step of a net's first
-    passes, in which kernels are loaded, and before each of some more. 50 MB of CaffeNet's 923 within a limit of 597 lay
-    so. No effect where the library has no such call."""
+    """A tier that has the C library give back memory that lies free between what is in use: after each step of a net's
+    first passes, in which kernels are loaded, and before each of some more. 50 MB of CaffeNet's 923 within a limit of
+    597 lay so. No effect if the library has no such call."""
 
     def __init__(self) -> None:
         self._n_passes = 0

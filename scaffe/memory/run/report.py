@@ -1,4 +1,4 @@
-"""What a net's training within a limit would take, from estimated times, and its table and chart."""
+"""What training within a limit would take, from estimated times, on the host or on a GPU; as a table and as a chart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from scaffe.memory.problem.state import (
     parameter_tensors,
     planned_history,
 )
-from scaffe.memory.problem.tensors import StateTensor, activation_tensors, joined_steps, tensors_of
+from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
@@ -61,12 +61,12 @@ class Forecast:
     Attributes:
         whole: bytes that training takes without a limit.
         limit: bytes that it may take.
-        unmovable: bytes of it that never move.
+        unmovable: bytes of it that no plan moves.
         least: bytes of the least limit.
         names: of the layers.
         steps: their numbers.
         iteration, plan: see there.
-        bandwidth: of the slow memory, as assumed.
+        bandwidth: of the backing store, as assumed.
     """
 
     whole: int
@@ -81,7 +81,7 @@ class Forecast:
 
 
 def forecast(net: Net, memory: str, placement: str) -> Forecast:
-    """Plan a net's training on one rank and one thread. The net is changed, and not to be trained.
+    """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards.
 
     Args:
         net: a built training net.
@@ -89,7 +89,7 @@ def forecast(net: Net, memory: str, placement: str) -> Forecast:
         placement: a name of ``PLACEMENTS``.
 
     Raises:
-        UserError: the limit is too low.
+        UserError: if the limit is too low.
     """
     activations = activation_tensors(net)
     histories = N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize
@@ -100,7 +100,7 @@ def forecast(net: Net, memory: str, placement: str) -> Forecast:
             net, limit, lambda: least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
     state, activations = _state(net), activation_tensors(net)
     unmovable = unmovable_bytes(net, activations) + histories - _taken_bytes(state)
-    iteration = Iteration(tensors_of(net, activations, state), estimated_seconds(net, CORE), joined=joined_steps(net))
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, CORE))
     least = unmovable + least_bytes(iteration)
     _check(memory, limit, least)
     try:
@@ -110,24 +110,24 @@ def forecast(net: Net, memory: str, placement: str) -> Forecast:
     steps = net.steps
     minimize_saved_activations(net)
     least = min(least, least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
-    return Forecast(whole, limit, unmovable, least, _names(net), steps, iteration, plan, DISK)
+    return Forecast(whole, limit, unmovable, least, _layer_names(net), steps, iteration, plan, DISK)
 
 
 def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
-    """The bytes in which one rank trains a net at least, as it is.
+    """The least bytes in which one rank trains a net, as it is.
 
     Args:
         net: a built training net.
-        taken: bytes beside its blobs, parameters and all that goes with them among these.
+        taken: bytes of everything but its blobs, with parameters, gradients and histories.
         alone: whether nobody else needs its gradients.
     """
     state, activations = _state(net, alone), activation_tensors(net)
-    iteration = Iteration(tensors_of(net, activations, state), estimated_seconds(net, CORE), joined=joined_steps(net))
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, CORE))
     return taken - _taken_bytes(state) + least_bytes(iteration)
 
 
 def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
-    """As ``forecast``, on a GPU with host memory below its own. What convolutions work in is not counted."""
+    """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted."""
     fuse_layers(net, backward=True)
     _read_as_devices(net)
     whole = training_bytes(net, N_HISTORIES)
@@ -144,13 +144,13 @@ def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
-        other_fixed, other = _on_card(net)
-        least = min(least, other_fixed + least_together(other))
-    return Forecast(whole, limit, unmovable, least, _names(net), steps, iteration, plan, LINK)
+        other_unmovable, other = _on_card(net)
+        least = min(least, other_unmovable + least_together(other))
+    return Forecast(whole, limit, unmovable, least, _layer_names(net), steps, iteration, plan, LINK)
 
 
 def _on_card(net: Net) -> tuple[int, Iteration]:
-    """What no plan moves, in bytes, and what it is made from."""
+    """Bytes that no plan moves, and what plans are made from."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
     unmovable = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, activations, True)
@@ -158,17 +158,17 @@ def _on_card(net: Net) -> tuple[int, Iteration]:
     seconds = list(estimated_seconds(net, CARD))
     for layer in large:
         seconds[update_steps(net, layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
-    return unmovable, Iteration(tensors_of(net, activations, state), tuple(seconds), joined=joined_steps(net))
+    return unmovable, iteration_of(net, activations, state, seconds)
 
 
 def _read_as_devices(net: Net) -> None:
-    """Have layers read in backward what they do on a device, of their tops' data."""
+    """Have layers read in backward of their tops' data what they read on a device."""
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
 
 
 def _taken_bytes(state: Sequence[StateTensor]) -> int:
-    """What a net takes of the arrays that may leave."""
+    """Bytes of the tensors that may be offloaded."""
     return sum(each.tensor.n_bytes + each.never_materialized for each in state)
 
 
@@ -177,12 +177,12 @@ def _check(memory: str, limit: int, least: int) -> None:
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
 
 
-def _names(net: Net) -> tuple[str, ...]:
+def _layer_names(net: Net) -> tuple[str, ...]:
     return tuple(node.name for node in net.nodes)
 
 
 def _state(net: Net, alone: bool = True) -> list[StateTensor]:
-    """Parameters, gradients and histories of large layers, as one rank trains them, or one of several."""
+    """Parameters, gradients and histories of large layers, as one rank trains them alone, or one of several."""
     large, found = _large_layers(net, alone), list[StateTensor]()
     for layer in large:
         found += parameter_tensors(net, layer)
@@ -195,7 +195,7 @@ def _state(net: Net, alone: bool = True) -> list[StateTensor]:
 
 
 def _state_on_device(net: Net, large: Sequence[OneLayer]) -> list[StateTensor]:
-    """The same on a GPU, as one rank trains these layers."""
+    """The same on a GPU, where one rank trains these layers alone."""
     found = [device_parameter_tensor(net, layer, NOWHERE) for layer in large] + device_gradient_tensors(net, large)
     for layer in large:
         for chunk, step in zip(chunks(net, layer), update_steps(net, layer), strict=False):
@@ -205,8 +205,13 @@ def _state_on_device(net: Net, large: Sequence[OneLayer]) -> list[StateTensor]:
 
 
 def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[OneLayer]:
-    """The layers whose parameters may leave; the net's steps have their updates from now on. ``alone``: whether nobody
-    else reads their gradients; ``spreads``: see ``compute_by_rows``."""
+    """The layers whose parameters may be offloaded; the net's steps get their updates.
+
+    Args:
+        net: the net.
+        alone: whether nobody else reads their gradients.
+        spreads: see ``compute_by_rows``.
+    """
     found = large_groups(net, single_layers(net))
     compute_by_rows(net, found if alone else (), spreads)
     count_updates(net, {layer.first_layer: len(chunks(net, layer)) for layer in found})
@@ -214,7 +219,7 @@ def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[OneLayer]
 
 
 def lines(found: Forecast) -> list[str]:
-    """The table of the arrays that lie idle at times, and what the plan costs."""
+    """The table of the tensors that lie idle at times, and what the plan costs."""
     rows = [("array", "bytes", "", "idle after", "until backward of")]
     rows += [(tensor.name, f"{tensor.n_bytes:,}", choice.value,
               found.names[tensor.forward[-1]] if tensor.forward else "", _needed_by(found, tensor.backward[0]))

@@ -1,5 +1,5 @@
-"""A test net on the host whose parameters do not fit in memory together: each leaves it behind each layer that reads
-it."""
+"""Test nets within limited memory: on the host they fetch parameters sequentially, on a device they share the training
+net's memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels import device
 from scaffe.memory.backing.pinned import PinnedStore
 from scaffe.memory.problem.costs import Speed, estimated_seconds
-from scaffe.memory.problem.iteration import Iteration, Tensor
+from scaffe.memory.problem.iteration import Tensor
 from scaffe.memory.problem.layer_groups import LayerGroup, bytes_in_pages
-from scaffe.memory.problem.tensors import StateTensor, forward_group, joined_steps, tensors_of
+from scaffe.memory.problem.tensors import StateTensor, forward_group, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import PinnedParameters
 from scaffe.nets.flat_pieces import copy_into
@@ -24,17 +24,18 @@ from scaffe.nets.net import Net
 
 
 class SequentialFetch:
-    """See Tier. Reading brings what has left back, from the spill file.
+    """See Tier. A test net on the host whose parameters do not all fit in memory reads them from the spill file, layer
+    by layer, and releases each behind the last layer that reads it.
 
     Args:
         test: the test net, after ``share_trained_layers``.
         trained: the training net.
-        state: its parameters that may leave, by number in its plan.
+        state: the training net's parameters that may be offloaded, by number in its plan.
         fetch: has these where they can be read.
-        release: has some of them leave memory; reading brings them back.
+        release: has some of them take no memory until they are read again.
 
     Attributes:
-        most_bytes: of them that a step reads at once.
+        most_bytes: the most bytes of them that a step reads at once.
     """
 
     def __init__(self, test: Net, trained: Net, state: Mapping[int, StateTensor], fetch: Callable[[], None],
@@ -51,7 +52,7 @@ class SequentialFetch:
             self._release(self._state)  # what has been written there
 
     def recompute(self, step: int) -> None:
-        """See Tier: nothing is computed again."""
+        """See Tier: nothing is recomputed."""
 
     def after(self, step: int) -> None:
         """See Tier."""
@@ -62,7 +63,7 @@ class SequentialFetch:
 
 
 def _reads(test: Net, trained: Net, state: Mapping[int, StateTensor]) -> list[set[int]]:
-    """By step, the numbers of the arrays that it reads."""
+    """For each step, the numbers of the parameters that it reads."""
     numbers: dict[int, set[int]] = {}
     for number, each in state.items():
         for blob in (blob for layer in each.layers for blob in trained.nodes[layer].layer.blobs):
@@ -74,7 +75,7 @@ def _reads(test: Net, trained: Net, state: Mapping[int, StateTensor]) -> list[se
 
 
 class _Use(NamedTuple):
-    """A test net's blob whose data are parameters of a run, from an element of it on."""
+    """A test net's blob whose data are parameters of a group, from element ``start`` of the group on."""
 
     layer: int
     blob: Blob
@@ -82,32 +83,31 @@ class _Use(NamedTuple):
 
 
 class ArenaSharingNet:
-    """What a test net reads of parameters that may leave, and when.
+    """What a test net on a device reads of parameters that may be offloaded, and when.
 
     Args:
         test: the test net, after ``share_trained_layers``.
         trained: the training net.
-        pinned: parameters of that which may leave.
+        pinned: the training net's parameters that may be offloaded.
     """
 
     def __init__(self, test: Net, trained: Net, pinned: Sequence[PinnedParameters]) -> None:
         self._net = test
         uses = [(each, _uses(test, trained, each.group)) for each in pinned]
         self._state = [_state(test, trained, each, found) for each, found in uses if found]
-        self._iteration = Iteration(tensors_of(test, [], self._state),
-                                    estimated_seconds(test, Speed(*device.speeds()), backward=False),
-                                    joined=joined_steps(test))
+        seconds = estimated_seconds(test, Speed(*device.speeds()), backward=False)
+        self._iteration = iteration_of(test, [], self._state, seconds)
 
     def least_bytes(self, store: PinnedStore) -> int:
-        """Of the memory that this takes at least."""
+        """Bytes of memory that these parameters take at least."""
         return store.least_bytes(self._iteration)
 
     def limit(self, text: str, store: PinnedStore) -> LimitedNet:
-        """Have the net read its parameters into the memory that training computes in.
+        """Have the net fetch its parameters into the memory in which training computes.
 
         Args:
             text: the limit as it was given.
-            store: training's; it has its arrays, no fewer bytes than ``least_bytes``.
+            store: training's, which has its memory; at least ``least_bytes`` of it.
         """
         memory = store.whole()
         limit = Limit(text, memory.nbytes, 0, "move")
@@ -138,7 +138,7 @@ def _uses(test: Net, trained: Net, group: LayerGroup) -> list[_Use]:
 
 
 def place_own_parameters(test: Net, trained: Net) -> None:
-    """Have a test net's parameters on the device: the training net's, which lie there, and those that only it has."""
+    """Put a test net's parameters on the device: those of the training net, which lie there, and its own."""
     for blob in test.own_blobs:
         if isinstance(blob.data_flat, np.ndarray):  # made on the host
             memory = test.context.kernels.zeros(blob.n_elems, blob.dtype)

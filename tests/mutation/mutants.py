@@ -23,7 +23,7 @@ WITHIN = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "built_and_
 TESTED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "test_nets_read and not bf16")
 PULLED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "pulled")
 REPLICAS = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "goes_on_from or (being_asked and downpour)")
-CUTS = ("one", "tests/scaffe/memory/test_together.py")
+CUTS = ("one", "tests/scaffe/memory/test_layout.py")
 TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
 ROWS = ("one", "tests/collectives/server/test_device.py", "-k", "first_rows")
 LANES = ("one", "tests/scaffe/memory/test_disk_lanes.py")
@@ -33,7 +33,7 @@ FUSED = ("one", "tests/scaffe/nets/test_fusion.py")
 POOLED = ("one", "tests/scaffe/device/test_batch_norm.py")
 FILLED = ("one", "tests/scaffe/memory/test_report.py")
 BY_ROWS = ("one", "tests/layers/test_row_gradients.py")
-SIGNS = ("one", "tests/layers/test_signs.py")
+SIGNS = ("one", "tests/layers/test_sign_masks.py")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock
 
 
 class CopyLane:

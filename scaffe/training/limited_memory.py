@@ -21,9 +21,9 @@ from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import (
+    bytes_of_test_blobs,
+    bytes_of_test_net,
     scratch_bytes,
-    test_blob_bytes,
-    test_net_bytes,
     unmovable_on_device,
     update_bytes,
     whole_on_device,
@@ -216,7 +216,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 def _taken_on_device(solver: Solver) -> int:
     """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
     updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
-    return updates + solver.strategy.kept_bytes + sum(map(test_net_bytes, solver.test_nets))
+    return updates + solver.strategy.kept_bytes + sum(map(bytes_of_test_net, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:
@@ -224,7 +224,7 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
-    has = buffers + copies + scratch_bytes() + sum(map(test_blob_bytes, solver.test_nets))
+    has = buffers + copies + scratch_bytes() + sum(map(bytes_of_test_blobs, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 

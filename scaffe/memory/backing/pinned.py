@@ -57,7 +57,7 @@ class DeviceMover:
 
     def offload(self, number: int, name: str) -> None:
         """See ArrayMover."""
-        self._queue(self._out, device.copy_to_pinned, number, "offload", name)
+        self._queue(self._out, device.copy_to_pinned, number, "save", name)
         self.offloaded += self._memory.arrays[number].nbytes
 
     def fetch(self, number: int, name: str) -> None:

@@ -27,7 +27,7 @@ def training_bytes(net: Net, n_histories: int) -> int:
     return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True)
 
 
-def test_net_bytes(net: Net) -> int:
+def bytes_of_test_net(net: Net) -> int:
     """Bytes of device memory that a test net takes in addition to the training net's: its blobs, parameters that only
     it has, what its layers keep and allocate in passes, and two prefetched batches.
 
@@ -35,10 +35,10 @@ def test_net_bytes(net: Net) -> int:
         net: a test net after ``fuse_layers``.
     """
     own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
-    return test_blob_bytes(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
+    return bytes_of_test_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
 
 
-def test_blob_bytes(net: Net) -> int:
+def bytes_of_test_blobs(net: Net) -> int:
     """Bytes of a test net's blobs alone."""
     return _kept_length(net) + arena_bytes(net, False)
 

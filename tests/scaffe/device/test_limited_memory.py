@@ -31,8 +31,9 @@ from scaffe.memory.backing.store import BACK, OUT, WAITS
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do
 from scaffe.memory.plan.schedule import schedule
-from scaffe.memory.problem import activations, layer_groups, tensors
+from scaffe.memory.problem import layer_groups, tensors
 from scaffe.memory.problem.costs import made_in_passes
+from scaffe.memory.problem.device_bytes import bytes_of_test_net
 from scaffe.memory.problem.tensors import activation_tensors
 from scaffe.memory.run import testing_nets as tested_module
 from scaffe.memory.run.limited_passes import limit_forward
@@ -346,7 +347,7 @@ def test_what_test_nets_read_is_fetched_anew_once_it_was_written_and_never_copie
             assert {*tier.plan.choices} == {Choice.KEEP}
             with monkeypatch.context() as patch:
                 patch.setattr(device, "copy_to_pinned", lambda *given: pytest.fail("copied"))
-                tier.leave()
+                tier.offload()
         solver.close()
     assert found[0] == found[1]
 
@@ -588,9 +589,9 @@ def test_what_test_nets_take_is_counted(tmp_path):
             used.append(memory.counters.used - before)
         test = next(iter(solver.test_nets), None)
         solver.close()
-    lasting = activations.test_net_bytes(test) - made_in_passes(test)
+    lasting = bytes_of_test_net(test) - made_in_passes(test)
     assert lasting == pytest.approx(used[1] - used[0], rel=0.01)
-    assert peaks[1] - peaks[0] <= activations.test_net_bytes(test)
+    assert peaks[1] - peaks[0] <= bytes_of_test_net(test)
     assert [blob.shape for blob in test.own_blobs] == [(3000, 20), (3000,)]
     assert all(not isinstance(blob.data_flat, np.ndarray) for node in test.nodes for blob in node.layer.blobs)
     shared = [to_host(found.node(name).layer.blobs[0].data) for found, name in ((solver.net, "mid"), (test, "again"))]

@@ -387,10 +387,10 @@ def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     there, kept = limited(solver).executor.memory, kept_by_layers(solver.net)
     solver.step(6)
     assert kept_by_layers(solver.net) - kept < 1000  # counted before anything ran, but for gradients of biases
-    assert there._n_arranged == len(there._apart)
+    assert there._n_arranged == len(there._separate)
     ends = [array.ctypes.data + array.nbytes for array in there.arrays[:there._n_arranged]]
     length = max(ends) - there._whole.ctypes.data
-    assert length < sum(array.nbytes for array in there._apart)  # some overlap
+    assert length < sum(array.nbytes for array in there._separate)  # some overlap
     assert resident(there._whole[:length]) == length
     assert resident(there._whole) == length
     assert [each.tobytes() for each in (solver.strategy.parameters(), *solver.strategy.histories())] == expected
@@ -431,7 +431,7 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, o
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
     assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))
     solver.strategy.parameters(), solver.strategy.histories()
-    renewed = [number for number, each in enumerate(tier._held, len(tier._planned)) if each.is_refreshed]
+    renewed = [number for number, each in enumerate(tier._state, len(tier._activations)) if each.is_refreshed]
     assert len(renewed) == (3 if options else 0)  # which the file shows now
     assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.tensors)
                    if not part.is_persistent and i not in renewed)
@@ -601,7 +601,7 @@ def test_a_net_that_shows_its_values_is_refused(tmp_path):
 
 def test_a_blob_that_grows_is_refused_at_the_next_pass(tmp_path):
     solver = solver_of(tmp_path, memory="90%")
-    blob = next(each.blob for each in limited(solver).executor._planned if each.tensor.name == "sum")
+    blob = next(each.blob for each in limited(solver).executor._activations if each.tensor.name == "sum")
     blob.reshape((8, *blob.shape[1:]))
     with pytest.raises(UserError, match="blob 'sum' had 8192 elements when training began, and has 16384 now"):
         solver.net.forward()

@@ -18,11 +18,11 @@ from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
-from scaffe.training.fault_tolerance.recovery_state_machine import Member, RanksReady
+from scaffe.training.fault_tolerance.recovery_state_machine import RanksReady, RecoveryStateMachine
 from scaffe.training.learning_rate import rates_of
 from scaffe.training.partition.sums import GroupSums
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
-from scaffe.training.strategies.replica import Alone
+from scaffe.training.strategies.replica import IntraReplica
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -110,7 +110,7 @@ class Solver:
     Attributes:
         iteration: iterations done so far.
         rates: the learning rate of each iteration.
-        member: this rank's part in going on when another one is lost.
+        machine: this rank's part in going on when another one is lost.
         replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
         observers: called in this order.
@@ -152,7 +152,7 @@ class Solver:
         self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method, role, sharing)
         self.updater.own(self.strategy.owned(), self.strategy.copied())
-        self.member, self._rate = Member(counts_updates=self.strategy.in_step), 0.0
+        self.machine, self._rate = RecoveryStateMachine(counts_updates=self.strategy.in_step), 0.0
         self.replica, self.n_replicas = ((communicator.rank, communicator.n_ranks) if division is None else
                                          (division.replica, division.n_replicas))
         self.remake_tests: Callable[[], None] = lambda: None
@@ -161,23 +161,23 @@ class Solver:
 
     def _make_strategy(self, method: Method, role: Role | None, sharing: Communicator) -> Strategy:
         division = None if role is None else role.division
-        within = Alone()
+        intra_replica = IntraReplica()
         if division is not None:
-            within = GroupSums(self.net, division.sums, self.timers)
+            intra_replica = GroupSums(self.net, division.sums, self.timers)
             division.overlap(self.net, self.timers)
         kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, sharing, self.timers, self.param.iter_size,
-                            method.algorithm, method.options, role, within))
-        made.shrunk = self._shrunk
+                            method.algorithm, method.options, role, intra_replica))
+        made.on_shrink = self._on_shrink
         if self.net.context.kernels.RECORDS:
-            made.passes = Recorded(self.net, made.seams)
+            made.passes = Recorded(self.net, made.hook_points)
         if made.acts_between_layers:
             self.net.before_forward.append(made.before_forward)
             self.net.after_backward.append(made.after_backward)
         return made
 
-    def _shrunk(self, workers: Communicator) -> None:
+    def _on_shrink(self, workers: Communicator) -> None:
         self.communicator, self.replica, self.n_replicas = workers, workers.rank, workers.n_ranks
         self.remake_tests()
 
@@ -218,10 +218,10 @@ class Solver:
                 self.check_losses()
             rate = self.rates.after(partial(self._mean_loss, loss), self.iteration, rate)
             self._rate = rate
-            self.member.prepared()
+            self.machine.prepared()
             self._tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
             self.update()
-            self.member.taken()
+            self.machine.taken()
             self._tell("after_iteration")
             if self.pauses and not self.stopping and self.iteration < end:
                 self.strategy.settle()

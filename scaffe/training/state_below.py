@@ -42,7 +42,7 @@ class StateBelow(Protocol):
 
     spreads_rows: ClassVar[bool]
 
-    def may_update_early(self) -> bool:
+    def may_update_in_backward(self) -> bool:
         """Whether runs may be updated as soon as their gradients are there."""
 
     def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
@@ -66,7 +66,7 @@ class InFile:
     def __init__(self, solver: Solver, backed: BackedMemory) -> None:
         self._net, self._backed, self._strategy = solver.net, backed, solver.strategy
 
-    def may_update_early(self) -> bool:
+    def may_update_in_backward(self) -> bool:
         """See StateBelow."""
         return True
 
@@ -77,7 +77,7 @@ class InFile:
         return held, sum(each.memory.nbytes + each.spared for each in held)
 
     def _held(self, run: Bucket) -> list[Held]:
-        renew = self._strategy.renewer(run)
+        renew = self._strategy.parameter_refresher(run)
         gradients = [] if run.first_layer in self._net.steps.behind else [gradients_held(self._net, run)]
         return [*(_served(each, self._strategy, renew) for each in parameters_held(self._net, run)), *gradients]
 
@@ -109,7 +109,7 @@ class OnDevice:
         self._solver, self._net = solver, solver.net
         self.apart: list[Apart] = []
 
-    def may_update_early(self) -> bool:
+    def may_update_in_backward(self) -> bool:
         """See StateBelow: not where an update is left out if any gradient overflows."""
         return not needs_scale(self._net.context.dtype)
 
@@ -141,6 +141,6 @@ class OnDevice:
 
 def _served(parameters: Held, strategy: Strategy, renew: Callable[[], None] | None) -> Held:
     """Parameters as a strategy has them written, where a server has them too; ``renew``: see ``renewed``."""
-    if strategy.renews:
+    if strategy.refreshes_parameters:
         return renewed(parameters, renew)
-    return fetched(parameters) if strategy.fetches else parameters
+    return fetched(parameters) if strategy.may_refresh_parameters else parameters

@@ -47,10 +47,10 @@ class StreamedState:
 
     def __init__(self, solver: Solver, below: StateBelow) -> None:
         self._solver = solver
-        self._early = early_buckets(solver) if below.may_update_early() else []
+        self._early = eager_buckets(solver) if below.may_update_in_backward() else []
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
-        strategy.take_early(self._early)
+        strategy.take_eager(self._early)
         come_by_rows(solver.net, self._early if strategy.updates_alone else (), below.spreads_rows)
         cuts = sorted({edge for run in self._runs for piece in pieces(solver.net, run)
                        for edge in (piece.start, piece.stop)})
@@ -127,14 +127,14 @@ class StreamedState:
         solver = self._solver
         for layer in layers_of(solver.net, bucket):
             solver.net.params.settle(layer)
-        solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
+        solver.strategy.update_in_backward(bucket, solver.rates.before(solver.iteration), solver.iteration)
         with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1], _nothing):
             pass  # the others have the parameters
 
     def _update_block(self, bucket: Bucket, block: slice) -> None:
         """Update some of the rows of a layer, whose backward has run."""
         solver = self._solver
-        solver.strategy.update_early(replace(bucket, place=block), solver.rates.before(solver.iteration),
+        solver.strategy.update_in_backward(replace(bucket, place=block), solver.rates.before(solver.iteration),
                                      solver.iteration)
 
     def _around(self, executor: Executor, shard: ShardUpdater) -> AbstractContextManager[None]:
@@ -158,7 +158,7 @@ def _nothing() -> None:
     pass
 
 
-def early_buckets(solver: Solver) -> list[Bucket]:
+def eager_buckets(solver: Solver) -> list[Bucket]:
     """What is long and may be updated before the backward of other layers: nobody needs all gradients at once."""
     needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
                  or not isinstance(solver.rates, Scheduled))

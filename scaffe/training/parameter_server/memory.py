@@ -9,13 +9,13 @@ from scaffe.collectives.server.memory.common import RESIDENT_BYTES
 from scaffe.collectives.server.memory.layout import mail_slots
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.training.fault_tolerance.state_sources import goes_on
+from scaffe.training.fault_tolerance.state_sources import tolerates_rank_loss
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 
 
-class EarlyTables:
+class EagerTables:
     """Which they are.
 
     Args:
@@ -37,7 +37,7 @@ class EarlyTables:
         another; else none."""
         replica = self._replica
         clips = replica.updater.param.clip_gradients >= 0
-        needs_all = clips or replica.iter_size > 1 or replica.within.acts or goes_on(replica.options)
+        needs_all = clips or replica.iter_size > 1 or replica.intra_replica.acts or tolerates_rank_loss(replica.options)
         return () if needs_all else self._buckets
 
     def take(self, buckets: Sequence[Bucket]) -> None:
@@ -46,7 +46,7 @@ class EarlyTables:
 
 
 @dataclass(frozen=True)
-class Resident:
+class MemoryAccounting:
     """What counts for all ranks of a run.
 
     Attributes:
@@ -65,7 +65,7 @@ class Resident:
     in_file: bool
 
     @classmethod
-    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> Resident:
+    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> MemoryAccounting:
         """For a table for each bucket."""
         n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
         roles = Roles.of(replica.world.topology, how.n_servers)

@@ -39,7 +39,7 @@ class Shards:
         have_begun = communicator.allgather_objects(self._tables is not None)
         if self._tables is None or not all(have_begun):
             return None
-        found = self._tables.remains(left)
+        found = self._tables.recovery_sources(left)
         self._held = {part.interval.start: (number, shard) for part, number, shard in found}
         if any(part.is_old for part, _, _ in found):
             info("The histories of a lost node's shards are those of their second copies, at most "
@@ -54,7 +54,7 @@ class Shards:
         """
         if self._tables is None:
             raise KeyError(part)
-        return self._tables.remaining(*self._held[part.interval.start])
+        return self._tables.recovery_values(*self._held[part.interval.start])
 
 
 class Remaining:

@@ -14,7 +14,7 @@ from scaffe import forking
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.training.fault_tolerance.recoverable import Given, Progress
-from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.histories import gather_parts
 from scaffe.training.observers.signals import NUMBERS
@@ -41,7 +41,7 @@ class Server:
     kind, iteration = SERVER, 0
 
     def __init__(self, role: Role, param: Any, how: Consistency) -> None:
-        self.world, self.member = role.world, Member(counts_updates=False)
+        self.world, self.machine = role.world, RecoveryStateMachine(counts_updates=False)
         self._param, self._how, self._n_workers = param, how, role.n_replicas
         self._tables: Tables | None = None
         self._left = Shards(None)
@@ -83,12 +83,12 @@ class Server:
     def progress(self) -> None:
         """See Survivor."""
 
-    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+    def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Survivor."""
         self._left = Shards(self._tables)
         return self._left.parts(left, communicator) or []
 
-    def remaining(self, part: Part) -> Given:
+    def recovery_values(self, part: Part) -> Given:
         """See Survivor."""
         return self._left.of(part)
 

@@ -31,7 +31,7 @@ class Promise:
     limit: int
 
 
-class Stops:
+class StopStateMachine:
     """One worker's part in the agreement. Messages between two workers arrive in the order sent.
 
     Args:
@@ -90,7 +90,7 @@ N_NUMBERS = 4
 WAIT_SECONDS = 0.01
 
 
-class Meeting:
+class StopProtocol:
     """One worker's end of the agreement on stops and snapshots. All workers make one; one thread uses it.
 
     Args:
@@ -100,7 +100,7 @@ class Meeting:
     def __init__(self, workers: Communicator) -> None:
         self._workers, self._level = workers, 0
         self._messages = workers.messages if workers.n_ranks > 1 else None
-        self._stops = Stops(workers.rank, workers.n_ranks)
+        self._stops = StopStateMachine(workers.rank, workers.n_ranks)
 
     def begin(self, n_done: int) -> None:
         """See Stops."""
@@ -152,7 +152,7 @@ class Meeting:
 ROOT = 0
 
 
-class ReplicasMeeting:
+class ReplicaStopProtocol:
     """One rank's end of it; see Meeting. The ranks of a replica are in step, so that one promise binds them all.
 
     A thread gives the promise, since the first rank may just then wait for another one of its replica, which waits for
@@ -171,7 +171,7 @@ class ReplicasMeeting:
             raise UserError("replicas that are not in step need MPI_THREAD_MULTIPLE where ranks share nets",
                             everywhere=True)
         self._sharing, self._lock, self._is_over = sharing, threading.Lock(), threading.Event()
-        self._meeting = Meeting(speakers) if sharing.rank == ROOT else None
+        self._meeting = StopProtocol(speakers) if sharing.rank == ROOT else None
         if self._meeting is not None:
             Thread(self._answer, "meeting").start()
 

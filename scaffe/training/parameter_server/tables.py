@@ -84,7 +84,7 @@ class Tables:
                 for table, place in zip(self._tables, self.layout.places, strict=True)]
         return [(start + first, own[index]) for start, first, own in held if own]
 
-    def remains(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
+    def recovery_sources(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
         """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
 
         Args:
@@ -97,7 +97,7 @@ class Tables:
                 found.append((Part(interval, giver, is_whole, is_copy), number, shard))
         return found
 
-    def remaining(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    def recovery_values(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """After a loss: a table's values and histories on a shard, as this rank's node has them."""
         return self.server.remaining(self._tables[number], shard)
 

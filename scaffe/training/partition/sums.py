@@ -11,10 +11,10 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
 from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
-from scaffe.training.strategies.replica import Alone, squares
+from scaffe.training.strategies.replica import IntraReplica, squares
 
 
-class GroupSums(Alone):
+class GroupSums(IntraReplica):
     """Sums over the ranks of a replica, bucket by bucket, on the helper thread.
 
     A bucket's layers are handed on when the next bucket is started, so that all ranks do so in the same order.

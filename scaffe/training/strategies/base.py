@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
-from scaffe.training.fault_tolerance.recoverable import Survivor
+from scaffe.training.fault_tolerance.recoverable import RecoverableRank
 from scaffe.training.fault_tolerance.state_sources import Part, keeps_copies, neighbours, parts
 from scaffe.training.histories import filled, gather_histories, updater_parts
 from scaffe.training.strategies.buckets import Bucket
@@ -32,17 +32,17 @@ class Strategy:
     """The one type of solver that this strategy carries out; empty for those whose rule updates from a gradient."""
     has_converged = False
     """Whether nothing more is to be gained, so that training ends before ``max_iter``."""
-    goes_on: ClassVar[bool] = False
+    tolerates_rank_loss: ClassVar[bool] = False
     """Whether training goes on when ranks are lost (``-on-rank-loss shrink``)."""
-    mends_itself: ClassVar[bool] = False
-    """Whether it does so in the strategy, which then calls ``shrunk``, and not by a new solver."""
+    recovers_in_place: ClassVar[bool] = False
+    """Whether it does so in the strategy, which then calls ``on_shrink``, and not by a new solver."""
     trains_parts: ClassVar[bool] = False
     """Whether ranks may share nets (``-partitions``)."""
     in_step: ClassVar[bool] = True
     """Whether all ranks make each update together."""
-    renews: ClassVar[bool] = False
+    refreshes_parameters: ClassVar[bool] = False
     """Whether it writes the parameters of ``early`` anew before each forward: what a rank has of them need not last."""
-    fetches: ClassVar[bool] = False
+    may_refresh_parameters: ClassVar[bool] = False
     """Whether it may write them anew before a forward, and else goes on with what this rank has."""
 
     @classmethod
@@ -77,8 +77,8 @@ class Strategy:
         raise NotImplementedError
 
     @classmethod
-    def server(cls, role: Role, param: Any, options: Any) -> Survivor:
-        """What such a rank is where ranks may be lost (``goes_on``); see ``serve``."""
+    def server(cls, role: Role, param: Any, options: Any) -> RecoverableRank:
+        """What such a rank is where ranks may be lost (``tolerates_rank_loss``); see ``serve``."""
         raise NotImplementedError
 
     @classmethod
@@ -95,21 +95,21 @@ class Strategy:
         return options
 
     @classmethod
-    def takes_nobody_in(cls, options: Any) -> str:
+    def why_no_replacement(cls, options: Any) -> str:
         """Says why no ranks can come in for lost ones, with these options; empty where they can."""
-        return "this strategy goes on with the ranks that are left (shrink), and takes nobody in" * cls.mends_itself
+        return "this strategy goes on with the ranks that are left (shrink), and takes nobody in" * cls.recovers_in_place
 
     @classmethod
-    def ends_with_a_rank(cls, options: Any) -> str:
+    def why_not_fault_tolerant(cls, options: Any) -> str:
         """Says why training ends when a rank is lost, with these options; empty where it goes on."""
-        return "" if cls.goes_on or cls.mends_itself else (
+        return "" if cls.tolerates_rank_loss or cls.recovers_in_place else (
             "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr, sc-rs, ssp, downpour and sandblaster go on")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.is_last_pass = True  # gradients are complete after this pass (iter_size)
         self.passes: Any = replica.net  # runs forward and backward: the net, or recordings of it
-        self.shrunk: Callable[[Communicator], None] = lambda workers: None  # told of a communicator of those left
+        self.on_shrink: Callable[[Communicator], None] = lambda workers: None  # told of a communicator of those left
 
     def keep_on_disk(self, folder: str) -> None:
         """From ``begin`` on, what ``kept_bytes`` counts lies in files in a folder as far as it can. Called by all
@@ -125,11 +125,11 @@ class Strategy:
         and its sum has the bits that it has together with theirs. Empty: nothing may."""
         return ()
 
-    def take_early(self, buckets: Sequence[Bucket]) -> None:
-        """From now on ``update_early`` is called for these, some of ``early``, in every iteration. Called by all ranks,
+    def take_eager(self, buckets: Sequence[Bucket]) -> None:
+        """From now on ``update_in_backward`` is called for these, some of ``early``, in every iteration. Called by all ranks,
         before ``begin``."""
 
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """Right after a bucket's backward: sum its gradients, update it, and give all ranks its new parameters. Called
         by all ranks in the same order; rate and iteration are those of ``apply``."""
 
@@ -143,13 +143,13 @@ class Strategy:
         """Updaters, beside the replica's and before it in each iteration, whose histories a memory plan may move."""
         return ()
 
-    def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
-        """Where it ``renews``: what writes one of ``early`` once more between its forward and its update, with the same
+    def parameter_refresher(self, bucket: Bucket) -> Callable[[], None] | None:
+        """Where it ``refreshes_parameters``: what writes one of ``early`` once more between its forward and its update, with the same
         values; None where the values may be other ones by then."""
         return None
 
     @property
-    def seams(self) -> Collection[int]:
+    def hook_points(self) -> Collection[int]:
         """Indices of the layers before whose forward, or after whose backward, this strategy acts.
 
         Layers between two of them may run as one piece (a CUDA graph).
@@ -218,13 +218,13 @@ class Strategy:
         return [slice(0, self.replica.net.params.n_elems)]
 
     def owned_by(self, rank: int) -> Sequence[slice]:
-        """As ``owned``, of any rank. Only strategies that go on without lost ranks (``goes_on``) say it."""
+        """As ``owned``, of any rank. Only strategies that go on without lost ranks (``tolerates_rank_loss``) say it."""
         raise NotImplementedError
 
     def abandon(self) -> None:
         """After a loss, before anything else: end what this rank does for others, and wait for nobody."""
 
-    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+    def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """After a loss: who gives which part of parameters and histories. Called by all ranks that are left.
 
         Args:
@@ -236,11 +236,11 @@ class Strategy:
         copied_to = neighbours(ranks.topology.nodes) if keeps_copies(replica.options) else ()
         return parts(self.owned_by, ranks.n_ranks, left, copied_to)
 
-    def remaining(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
+    def recovery_values(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """What this rank gives as a part: parameters and, where the part is whole, histories; flat.
 
         Args:
-            part: one of ``remains``, of which this rank is the giver.
+            part: one of ``recovery_sources``, of which this rank is the giver.
         """
         updater, place = self.replica.updater, part.interval
         histories = [filled(place, updater_parts(updater, index, with_copies=True))

@@ -59,7 +59,7 @@ class Broadcasts(blocking.Broadcast):
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
         self._pending = Pending(replica, self.kind)
-        self.seams = buckets.by_first_layer.keys()
+        self.hook_points = buckets.by_first_layer.keys()
 
     def post(self) -> None:
         """Post every bucket, in the order that forward needs them, if parameters have changed."""
@@ -105,7 +105,7 @@ class Reductions(blocking.Reduction):
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
         self._pending = Pending(replica, "reduce")
-        self.seams = buckets.by_first_layer.keys()
+        self.hook_points = buckets.by_first_layer.keys()
 
     def completed(self, layer_index: int) -> None:
         """If a bucket begins with this layer, its gradients are complete now: hand it to the helper thread."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from scaffe.flags import Flags
-from scaffe.training.fault_tolerance.state_sources import goes_on
+from scaffe.training.fault_tolerance.state_sources import tolerates_rank_loss
 from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.replicated_state import Copies
+from scaffe.training.strategies.replicated_state import ReplicatedState
 from scaffe.training.strategies.transfers import ROOT, Buckets, Gradients, Parameters
 
 
@@ -25,7 +25,7 @@ class Composed(Strategy):
     parameters_kind: ClassVar[type[Parameters]]
     gradients_kind: ClassVar[type[Gradients]]
     collectives: ClassVar[tuple[str, ...]] = ("bcast", "reduce")
-    goes_on = True
+    tolerates_rank_loss = True
     trains_parts = True
 
     @classmethod
@@ -43,18 +43,18 @@ class Composed(Strategy):
             self.values = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
             self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
         replica.updater.writes_copies = replica.communicator.n_ranks == 1  # else parameters come in messages
-        self.copies = Copies(replica, self.owned_by, self.buckets.frozen)
+        self.copies = ReplicatedState(replica, self.owned_by, self.buckets.frozen)
         self.gradients.doubled = self.copies.algorithm
 
     @property
     def acts_between_layers(self) -> bool:
         """See Strategy."""
-        return super().acts_between_layers or self.replica.within.acts
+        return super().acts_between_layers or self.replica.intra_replica.acts
 
     def early(self) -> Sequence[Bucket]:
         """See Strategy: in iterations of one pass, where ranks hold whole nets and none goes on without another."""
         replica = self.replica
-        if replica.iter_size > 1 or replica.within.acts or goes_on(replica.options):
+        if replica.iter_size > 1 or replica.intra_replica.acts or tolerates_rank_loss(replica.options):
             return ()
         return self.gradients.divisible(self.buckets)
 
@@ -63,11 +63,11 @@ class Composed(Strategy):
         """See Strategy: one rank."""
         return self.replica.communicator.n_ranks == 1
 
-    def take_early(self, buckets: Sequence[Bucket]) -> None:
+    def take_eager(self, buckets: Sequence[Bucket]) -> None:
         """See Strategy."""
         self.buckets.leave_out(buckets)
 
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy."""
         replica = self.replica
         self.gradients.sum(bucket)
@@ -76,9 +76,9 @@ class Composed(Strategy):
         self.values.send(bucket)
 
     @property
-    def seams(self) -> Collection[int]:
+    def hook_points(self) -> Collection[int]:
         """See Strategy."""
-        return {*self.values.seams, *self.gradients.seams}
+        return {*self.values.hook_points, *self.gradients.hook_points}
 
     def begin(self) -> None:
         """See Strategy."""
@@ -107,12 +107,12 @@ class Composed(Strategy):
     def after_backward(self, layer_index: int) -> None:
         """In the last pass the layer's gradients are complete: start to sum them."""
         if self.is_last_pass:
-            for index in self.replica.within.completed(layer_index):
+            for index in self.replica.intra_replica.completed(layer_index):
                 self.gradients.completed(index)
 
     def gradients_ready(self) -> None:
         """Wait for the sums, and give them to the ranks that keep copies."""
-        for index in self.replica.within.finish():
+        for index in self.replica.intra_replica.finish():
             self.gradients.completed(index)
         self.gradients.finish()
         self.copies.exchange()
@@ -122,7 +122,7 @@ class Composed(Strategy):
         replica = self.replica
         if replica.updater.everything:
             clips, diff = replica.updater.param.clip_gradients >= 0, replica.net.params.diff
-            squares = replica.within.sum_of_squares(diff) if clips else None
+            squares = replica.intra_replica.sum_of_squares(diff) if clips else None
             with replica.timers("update"):
                 replica.updater.check(self.buckets.runs)
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
@@ -131,4 +131,4 @@ class Composed(Strategy):
     def settle(self) -> None:
         """See Strategy."""
         self.values.settle()
-        self.replica.within.settle()
+        self.replica.intra_replica.settle()

@@ -13,18 +13,18 @@ from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.training.parameter_server.local_update import Accrue, Schedule
+from scaffe.training.parameter_server.local_update import LocalUpdate, Schedule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.served import Served
+from scaffe.training.strategies.server_strategy import ServerStrategy
 from scaffe.training.updater import Updater
 
 
 @strategies.register("downpour")
-class Downpour(Served):
+class Downpour(ServerStrategy):
     """Downpour SGD (Dean et al., NIPS 2012, 4.1 and Algorithm 1.1); with ``-n_sync`` GPU A-SGD (Paine et al., 2013).
 
     Each replica reads its own part of the data and follows its own gradients from the parameters that it fetched last;
@@ -36,7 +36,7 @@ class Downpour(Served):
     Tables of large layers may be updated, pushed and taken over each in its layers' steps alone (``early``).
     """
 
-    fetches = True
+    may_refresh_parameters = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -60,7 +60,7 @@ class Downpour(Served):
         options, updater = replica.options, replica.updater
         self._schedule = Schedule(options.n_sync or options.n_fetch, options.n_sync or options.n_push)
         self._warm_start, self._is_weak = options.warm_start, options.scal == "weak"
-        self._local = Updater(updater.param, updater.params, replica.net.context.kernels, Accrue(updater.param))
+        self._local = Updater(updater.param, updater.params, replica.net.context.kernels, LocalUpdate(updater.param))
         self._local.keeps_step = False
         self._local.own(self.buckets.runs)
         self._due: set[int] = set()  # early tables whose forward this iteration has not come to
@@ -69,7 +69,7 @@ class Downpour(Served):
         self._rate, self._n_updates = 0.0, 0.0
 
     @property
-    def seams(self) -> Collection[int]:
+    def hook_points(self) -> Collection[int]:
         """See Strategy: none."""
         return ()
 
@@ -82,7 +82,7 @@ class Downpour(Served):
     def acts_between_layers(self) -> bool:
         """See Strategy: where a replica's ranks sum gradients, or tables may be early, on a device unasked too."""
         replica = self.replica
-        return (replica.within.acts or is_device(replica.net.context.kernels)
+        return (replica.intra_replica.acts or is_device(replica.net.context.kernels)
                 or bool(vars(replica.options).get("memory")))
 
     @property
@@ -94,7 +94,7 @@ class Downpour(Served):
         """See Strategy."""
         return self.apart.able()
 
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy: what ``apply`` does, for one table."""
         self._advance([self.apart.numbers[bucket.first_layer]], iteration, partial(
             self._local.update_ahead, bucket.place, self._rate, int(self._n_updates)))
@@ -184,8 +184,8 @@ class Downpour(Served):
             batch.prefetch()
 
     def _step(self) -> None:
-        within, param = self.replica.within, self.replica.updater.param
-        squares = within.sum_of_squares(self.replica.net.params.diff) if param.clip_gradients >= 0 else None
+        intra_replica, param = self.replica.intra_replica, self.replica.updater.param
+        squares = intra_replica.sum_of_squares(self.replica.net.params.diff) if param.clip_gradients >= 0 else None
         self._local.update(self._rate, int(self._n_updates), sum_of_squares=squares)
 
     def _advance(self, numbers: Sequence[int], iteration: int, step: Callable[[], None]) -> None:
@@ -209,7 +209,7 @@ class Downpour(Served):
         yield
         for number in numbers:
             batches[number].update(self._rate, self._n_updates)
-            self.figures.pushed()
+            self.statistics.pushed()
 
     def _give(self, lent: Mapping[int, Any], shard: ShardUpdater) -> None:
         """Put what has accrued of a shard's interval into what is pushed, and begin anew."""

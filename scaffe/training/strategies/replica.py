@@ -16,7 +16,7 @@ from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
 
-class Alone:
+class IntraReplica:
     """The sums of a replica on one rank: none. A layer's gradients are complete once its backward has run.
 
     Attributes:
@@ -70,7 +70,7 @@ class Replica:
             can.
         options: the command line's other options, by name.
         role: what this rank does; None for a worker among workers.
-        within: sums gradients over the ranks that share the net, before they are summed over ``communicator``.
+        intra_replica: sums gradients over the ranks that share the net, before they are summed over ``communicator``.
     """
 
     net: Net
@@ -81,7 +81,7 @@ class Replica:
     algorithm: str = "auto"
     options: Any = None
     role: Role | None = None
-    within: Alone = field(default_factory=Alone)
+    intra_replica: IntraReplica = field(default_factory=IntraReplica)
 
     @property
     def division(self) -> Division | None:

@@ -58,16 +58,16 @@ class Role:
         return replace(self, division=division, share=share)
 
     @contextmanager
-    def ending_all(self, goes_on: bool = False) -> Iterator[None]:
+    def ending_all(self, tolerates_rank_loss: bool = False) -> Iterator[None]:
         """An expected error within, which ranks of one kind share, ends those of the other kind too.
 
         Args:
-            goes_on: not the loss of a rank, of which those of the other kind hear by themselves.
+            tolerates_rank_loss: not the loss of a rank, of which those of the other kind hear by themselves.
         """
         try:
             yield
         except Exception as error:
-            is_outlived = goes_on and isinstance(error, RankLost)
+            is_outlived = tolerates_rank_loss and isinstance(error, RankLost)
             if is_expected(error) and not is_outlived and self.ranks.n_ranks < self.world.n_ranks:
                 report_and_abort(self.world, error)
             raise

@@ -20,7 +20,7 @@ from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.parameter_server.options import add_servers_flag
 from scaffe.training.sandblaster.batch import Batch, batch_of, feeds_of
 from scaffe.training.sandblaster.loop import Loop, Survivors
-from scaffe.training.sandblaster.rank import Layout, Rank, RankFigures, objective_of, summary
+from scaffe.training.sandblaster.rank import Layout, Rank, RankStatistics, objective_of, summary
 from scaffe.training.strategies.base import Strategy, strategies
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, Role
@@ -37,7 +37,7 @@ class Sandblaster(Strategy):
     """
 
     solver_type = "LBFGS"
-    mends_itself = True
+    recovers_in_place = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -49,7 +49,7 @@ class Sandblaster(Strategy):
     def place(cls, communicator: Communicator, options: Any) -> Role:
         """See Strategy: the last ``-servers`` ranks hold shards alone."""
         n_servers = getattr(options, "servers", 0)
-        if not n_servers and communicator.n_ranks > 1 and goes_on(options):
+        if not n_servers and communicator.n_ranks > 1 and tolerates_rank_loss(options):
             raise UserError("-on_rank_loss shrink cannot be had without -servers: each rank holds a shard of L-BFGS's "
                             "vectors, which nobody else has", everywhere=True)
         if not n_servers:
@@ -99,7 +99,7 @@ class Sandblaster(Strategy):
         return False
 
     @property
-    def seams(self) -> Collection[int]:
+    def hook_points(self) -> Collection[int]:
         """See Strategy: none."""
         return ()
 
@@ -132,7 +132,7 @@ class Sandblaster(Strategy):
         self._rank.start()
         self._loop = Loop(self._rank.service, own, layout.n_shards, replica.timers, self._compute)
         self._started = time.perf_counter()
-        if layout.goes_on:
+        if layout.tolerates_rank_loss:
             self._survivors = Survivors(replica.communicator, self._go_on_with)
         if is_root:
             self._fill()
@@ -148,7 +148,7 @@ class Sandblaster(Strategy):
         params, options = replica.net.params, replica.options
         return Layout(params.n_elems, params.dtype.name, replica.communicator.n_ranks if n_servers else 0,
                       n_servers or replica.world.n_ranks, getattr(options, "deterministic", False),
-                      bool(n_servers) and goes_on(options))
+                      bool(n_servers) and tolerates_rank_loss(options))
 
     @property
     def kept_bytes(self) -> int:
@@ -250,14 +250,14 @@ class Sandblaster(Strategy):
         replica, timers = self.replica, self.replica.timers
         aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
         post = self._rank.service.post
-        mine = RankFigures(timers.seconds.get("communication", 0.0), time.perf_counter() - self._started - aside,
+        mine = RankStatistics(timers.seconds.get("communication", 0.0), time.perf_counter() - self._started - aside,
                            post.n_bytes, post.n_messages)
         try:
-            figures = replica.communicator.allgather_objects(mine)
+            statistics = replica.communicator.allgather_objects(mine)
         except RankLost:
-            figures = [mine]
+            statistics = [mine]
         coordinator = self._rank.coordinator
-        for line in summary(coordinator.optimiser, coordinator.portions, figures,
+        for line in summary(coordinator.optimiser, coordinator.portions, statistics,
                             coordinator.seconds) if coordinator is not None else ():
             info(line)
         self._rank.finish()
@@ -277,7 +277,7 @@ class Sandblaster(Strategy):
 
     def _go_on_with(self, left: Communicator) -> None:
         self.replica.communicator = left
-        self.shrunk(left)
+        self.on_shrink(left)
 
     def _compute(self, first: int, n_images: int) -> float:
         """A portion's loss; its gradients are in the net's diffs."""
@@ -292,6 +292,6 @@ class Sandblaster(Strategy):
         return float(loss)
 
 
-def goes_on(options: Any) -> bool:
+def tolerates_rank_loss(options: Any) -> bool:
     """Whether training is to go on when a replica is lost."""
     return getattr(options, "on_rank_loss", STOP) != STOP

@@ -85,7 +85,7 @@ class ScRs(Composed):
         """Of the whole summed gradient, from every rank's parts."""
         replica = self.replica
         own = [self._own(bucket) for bucket in self.buckets.all]
-        total = np.array([squares(replica.net.params.diff, replica.within.weighted(own))])
+        total = np.array([squares(replica.net.params.diff, replica.intra_replica.weighted(own))])
         if replica.workers.n_ranks > 1:
             replica.workers.allreduce(total, "sum", "mpi")
         return float(total[0])

@@ -11,11 +11,11 @@ from scaffe.training.parameter_server.options import SLACK, Consistency
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.served import Served
+from scaffe.training.strategies.server_strategy import ServerStrategy
 
 
 @strategies.register("ssp")
-class Ssp(Served):
+class Ssp(ServerStrategy):
     """Stale synchronous parallel training on a parameter server (Cui et al., GeePS, EuroSys 2016, 4.2).
 
     Each bucket of layers is a table. A worker asks for all tables when its iteration ends, waits for each just before
@@ -25,7 +25,7 @@ class Ssp(Served):
     t - slack are in what a worker computes iteration t with, and newer ones may be.
     """
 
-    renews = True
+    refreshes_parameters = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -56,11 +56,11 @@ class Ssp(Served):
         """See Strategy."""
         return self.apart.able()
 
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy: push it."""
         self._push(self.apart.numbers[bucket.first_layer], 1.0)
 
-    def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
+    def parameter_refresher(self, bucket: Bucket) -> Callable[[], None] | None:
         """See Strategy: pull it once more. With slack 0 no table changes before all workers have pushed theirs."""
         return None if self.how.slack else partial(self._pull_again, self.apart.numbers[bucket.first_layer])
 
@@ -100,7 +100,7 @@ class Ssp(Served):
 
     def _factor(self, gradient: Any, n_summed: int = 1) -> Any:
         """See Updater, for the whole net's gradient. Called by all ranks that share the net."""
-        return self.replica.updater.clip_factor(gradient, n_summed, self.replica.within.sum_of_squares(gradient))
+        return self.replica.updater.clip_factor(gradient, n_summed, self.replica.intra_replica.sum_of_squares(gradient))
 
     def _clip_factor(self) -> Any:
         """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""

@@ -17,11 +17,11 @@ class Parameters:
 
     Attributes:
         are_stale: whether the parameters have been updated since they were last sent.
-        seams: indices of the layers before whose forward it must be called.
+        hook_points: indices of the layers before whose forward it must be called.
     """
 
     are_stale = False
-    seams: Collection[int] = ()  # layers before whose forward it acts
+    hook_points: Collection[int] = ()  # layers before whose forward it acts
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -47,11 +47,11 @@ class Gradients:
     """How the ranks' gradients are summed. This base class does nothing, which is right for a single rank.
 
     Attributes:
-        seams: indices of the layers after whose backward it must be called.
+        hook_points: indices of the layers after whose backward it must be called.
         doubled: the algorithm that gives each sum to the next rank too; empty where it has not to.
     """
 
-    seams: Collection[int] = ()  # layers after whose backward it acts
+    hook_points: Collection[int] = ()  # layers after whose backward it acts
     doubled = ""
 
     @classmethod

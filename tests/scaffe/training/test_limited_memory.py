@@ -43,7 +43,7 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as tests_observer
-from scaffe.training.parameter_server.memory import Resident
+from scaffe.training.parameter_server.memory import MemoryAccounting
 from scaffe.training.solver import Observer
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
@@ -475,7 +475,8 @@ def test_a_rank_that_is_a_server_alone_has_the_limit_too(tmp_path, monkeypatch):
     """The tables lie in a file where it does not fit with them in memory, though the net does; where it does not fit so
     either, it is refused."""
     for in_file in (0, 1 << 40):
-        monkeypatch.setattr(Resident, "of_server", lambda self, n_bytes=in_file: n_bytes if self.in_file else 1 << 40)
+        monkeypatch.setattr(MemoryAccounting, "of_server",
+                            lambda self, n_bytes=in_file: n_bytes if self.in_file else 1 << 40)
         if in_file:
             with pytest.raises(UserError, match=r"-memory 100%: [\d,]+ bytes are too few for a rank that is a server "
                                                 r"alone, which takes 1,099,511,627,776 \(-servers\)"):

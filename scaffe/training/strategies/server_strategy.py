@@ -17,15 +17,15 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
-from scaffe.training.fault_tolerance import state_sources as survival
+from scaffe.training.fault_tolerance import state_sources as state_sources
 from scaffe.training.fault_tolerance.recovery_state_machine import NothingLeft
 from scaffe.training.histories import Part, gather_parts, updater_parts
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.parameter_server import server_rank
-from scaffe.training.parameter_server.memory import EarlyTables, Resident
-from scaffe.training.parameter_server.options import Consistency, Figures, add_servers_flag, summary
+from scaffe.training.parameter_server.memory import EagerTables, MemoryAccounting
+from scaffe.training.parameter_server.options import Consistency, StalenessStatistics, add_servers_flag, summary
 from scaffe.training.parameter_server.recovery_sources import Remaining
-from scaffe.training.parameter_server.stop_protocol import Meeting, ReplicasMeeting
+from scaffe.training.parameter_server.stop_protocol import ReplicaStopProtocol, StopProtocol
 from scaffe.training.parameter_server.tables import ROOT, Tables, layout_of
 from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
@@ -38,7 +38,7 @@ ALONE = "1"
 COMPUTING = ("data", "forward", "backward")
 
 
-class Served(Strategy):
+class ServerStrategy(Strategy):
     """Places workers and servers, holds the tables, and brings workers in step where all need the same parameters.
 
     Subclasses say how the server keeps the parameters (``consistency``), and when to pull and to push.
@@ -47,11 +47,11 @@ class Served(Strategy):
         buckets: the layers whose parameters are one table each.
         apart: which of these are updated early.
         tables: the parameters on the server, from ``begin`` on.
-        figures: what this worker has done.
+        statistics: what this worker has done.
     """
 
     tables: Tables
-    goes_on = trains_parts = True
+    tolerates_rank_loss = trains_parts = True
     in_step = False
 
     @classmethod
@@ -68,7 +68,7 @@ class Served(Strategy):
     @classmethod
     def _how(cls, options: Any) -> Consistency:
         """The consistency, and whether ranks may be lost."""
-        return replace(cls.consistency(options), keeps_copies=survival.keeps_copies(options))
+        return replace(cls.consistency(options), keeps_copies=state_sources.keeps_copies(options))
 
     @classmethod
     def place(cls, communicator: Communicator, options: Any) -> Role:
@@ -86,7 +86,7 @@ class Served(Strategy):
         return Role(SERVER, ranks.rank, server.n_workers, Share(), ranks, communicator)
 
     @classmethod
-    def takes_nobody_in(cls, options: Any) -> str:
+    def why_no_replacement(cls, options: Any) -> str:
         """See Strategy."""
         return f"with -servers {options.servers} lost ranks are not replaced; shrink goes on" * bool(options.servers)
 
@@ -113,8 +113,8 @@ class Served(Strategy):
         self._refuse()
         self.how = self._how(replica.options)
         self.buckets = Buckets(replica, ())
-        self.apart = EarlyTables(replica, self.buckets.all)
-        self.figures = Figures()
+        self.apart = EagerTables(replica, self.buckets.all)
+        self.statistics = StalenessStatistics()
         self._alone = Communicator.single()
         self._restored: dict[int, np.ndarray] = {}
         self._folder = ""  # of the file that has the tables; empty: they are in memory
@@ -132,7 +132,7 @@ class Served(Strategy):
         return True
 
     @property
-    def seams(self) -> Collection[int]:
+    def hook_points(self) -> Collection[int]:
         """See Strategy."""
         return self.buckets.by_first_layer.keys()
 
@@ -156,10 +156,10 @@ class Served(Strategy):
         return self._resident.of_server()
 
     @property
-    def _resident(self) -> Resident:
-        return Resident.of(self.replica, self.how, self.buckets.all, bool(self._folder))
+    def _resident(self) -> MemoryAccounting:
+        return MemoryAccounting.of(self.replica, self.how, self.buckets.all, bool(self._folder))
 
-    def take_early(self, buckets: Sequence[Bucket]) -> None:
+    def take_eager(self, buckets: Sequence[Bucket]) -> None:
         """See Strategy."""
         self.apart.take(buckets)
 
@@ -186,10 +186,10 @@ class Served(Strategy):
         self.settle()
         self._restored = {}
 
-    def _make_meeting(self) -> Meeting | ReplicasMeeting:
+    def _make_meeting(self) -> StopProtocol | ReplicaStopProtocol:
         workers = self.replica.communicator.split(0) or self.replica.communicator
         division = self.replica.division
-        return Meeting(workers) if division is None else ReplicasMeeting(workers, division.sums)
+        return StopProtocol(workers) if division is None else ReplicaStopProtocol(workers, division.sums)
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -202,12 +202,12 @@ class Served(Strategy):
     def after_backward(self, layer_index: int) -> None:
         """In the last pass, layers' gradients are complete once the replica's ranks have summed them."""
         if self.is_last_pass:
-            for index in self.replica.within.completed(layer_index):
+            for index in self.replica.intra_replica.completed(layer_index):
                 self.completed(index)
 
     def gradients_ready(self) -> None:
         """See Strategy."""
-        for index in self.replica.within.finish():
+        for index in self.replica.intra_replica.finish():
             self.completed(index)
 
     def completed(self, layer_index: int) -> None:
@@ -227,13 +227,13 @@ class Served(Strategy):
             staleness = self.tables.pull(number, self.replica.net.params.data, newest, prefetched)
             span.label = f"pull {name}, {staleness} clocks old"
         if not newest:
-            self.figures.pulled(staleness)
+            self.statistics.pulled(staleness)
 
     def push(self, number: int, gradient: Any, factor: Any, rate: float, n_updates: float) -> None:
         """Hand a table's gradient to the shards, and count the wait for the buffer; see ``Tables.push``."""
         with self.replica.timers("communication", f"push {self.tables.layout.places[number].name}"):
             self.tables.push(number, gradient, factor, rate, n_updates)
-        self.figures.pushed()
+        self.statistics.pushed()
 
     def settle(self) -> None:
         """See Strategy: every worker's updates of all iterations before this one, and no others, are in the
@@ -246,7 +246,7 @@ class Served(Strategy):
             for place in self.buckets.frozen:
                 replica.communicator.bcast(replica.net.params.data[place], ROOT)
             replica.communicator.barrier()  # nobody pushes before everybody has pulled
-            replica.within.settle()
+            replica.intra_replica.settle()
 
     def parameters(self) -> np.ndarray:
         """See Strategy. With ``snapshot_diff`` the root's gradients become the shards' last steps."""
@@ -275,7 +275,7 @@ class Served(Strategy):
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """See Strategy."""
         super().load_history(index, start, values)
-        if self.replica.communicator.rank == ROOT or survival.goes_on(self.replica.options):
+        if self.replica.communicator.rank == ROOT or state_sources.tolerates_rank_loss(self.replica.options):
             params = self.replica.net.params
             if index not in self._restored:
                 self._restored[index] = self.replica.updater.whole(params.n_elems, params.dtype)
@@ -285,10 +285,10 @@ class Served(Strategy):
         """See Strategy."""
         replica, timers = self.replica, self.replica.timers
         aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
-        self.figures.elapsed = time.perf_counter() - self._started - aside
-        self.figures.computing = sum(timers.seconds.get(name, 0.0) for name in COMPUTING)
-        self.figures.waiting = timers.seconds.get("communication", 0.0)
-        everyone = replica.communicator.allgather_objects(self.figures)
+        self.statistics.elapsed = time.perf_counter() - self._started - aside
+        self.statistics.computing = sum(timers.seconds.get(name, 0.0) for name in COMPUTING)
+        self.statistics.waiting = timers.seconds.get("communication", 0.0)
+        everyone = replica.communicator.allgather_objects(self.statistics)
         self._command(server_rank.FINISH)
         self.tables.server.meanwhile = None
         self.meeting.close()
@@ -300,13 +300,13 @@ class Served(Strategy):
         if self._has_begun:
             self.tables.server.abandon()
 
-    def remains(self, left: Collection[int], communicator: Communicator) -> list[survival.Part]:
+    def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[state_sources.Part]:
         """See Strategy."""
         tables = self.tables if self._has_begun else None
         self._remaining = Remaining(self.replica.updater, tables, self._restored, self.buckets.frozen)
         return self._remaining.parts(left, communicator)
 
-    def remaining(self, part: survival.Part) -> tuple[np.ndarray, list[np.ndarray]]:
+    def recovery_values(self, part: state_sources.Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """See Strategy."""
         return self._remaining.of(part)
 

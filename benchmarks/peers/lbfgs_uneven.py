@@ -95,9 +95,9 @@ def main():
                         gpu="", allow_nan=False, skip_bad_records=0, servers=communicator.n_ranks - N_REPLICAS,
                         deterministic=False)
     kind = look_up("auto", "auto", communicator, solver_type="LBFGS")
-    role = kind.place(communicator, options)
+    role = kind.roles.place(communicator, options)
     if role.kind != WORKER:
-        kind.serve(role, param, options)
+        kind.roles.serve(role, param, options)
         communicator.gather_objects(None)
         return
     solver = build_solver(role.ranks, param, options, role)

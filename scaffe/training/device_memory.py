@@ -74,7 +74,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 def _taken(solver: Solver) -> int:
     """Bytes beside the training net's own: what updates have, what the strategy keeps, the test nets."""
     updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
-    return updates + solver.strategy.kept_bytes + sum(map(testing_bytes, solver.test_nets))
+    return updates + solver.strategy.state.kept_bytes + sum(map(testing_bytes, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:

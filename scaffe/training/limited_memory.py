@@ -81,13 +81,13 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
     ranks = solver.communicator
     join_backward(solver.net.nodes)
     whole, limit = together(ranks, lambda: _wanted(solver, options))
-    if not any(ranks.allgather_objects(max(whole, solver.strategy.server_bytes) > limit)):
+    if not any(ranks.allgather_objects(max(whole, solver.strategy.state.server_bytes) > limit)):
         info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
     keep_little(solver.net, limit, lambda: least_to_train(
-        solver.net, _taken(solver, planned_arrays(solver.net)), solver.strategy.updates_alone))
+        solver.net, _taken(solver, planned_arrays(solver.net)), solver.strategy.eager.updates_alone))
     solver.observers.append(together(ranks, lambda: _limited(solver, backed, limit, options)))
 
 
@@ -103,7 +103,7 @@ def _taken(solver: Solver, planned: list[Planned]) -> int:
     """Bytes that stay in memory all the time: what the net has outside the plan, histories, what the strategy keeps,
     and the test nets' blobs."""
     histories = sum(shard.n_bytes for shard in solver.updater.everything)
-    kept = histories + solver.strategy.kept_bytes
+    kept = histories + solver.strategy.state.kept_bytes
     return fixed_bytes(solver.net, planned) + kept + sum(map(_blobs, solver.test_nets))
 
 
@@ -113,8 +113,8 @@ def _blobs(net: Net) -> int:
 
 
 def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
-    solver.strategy.keep_on_disk(options.spill)
-    if (taken := solver.strategy.server_bytes) > limit:
+    solver.strategy.state.keep_on_disk(options.spill)
+    if (taken := solver.strategy.state.server_bytes) > limit:
         raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for a rank that is a server alone, "
                         f"which takes {taken:,} (-servers)")
     state, planned = StreamedState(solver, InFile(solver, backed)), planned_arrays(solver.net)

@@ -29,8 +29,8 @@ from scaffe.memory.run.tested_nets import Apart
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver
-from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.eager_update import EagerUpdate
 
 
 class StateBelow(Protocol):
@@ -64,7 +64,7 @@ class InFile:
     spreads_rows: ClassVar[bool] = True
 
     def __init__(self, solver: Solver, backed: BackedMemory) -> None:
-        self._net, self._backed, self._strategy = solver.net, backed, solver.strategy
+        self._net, self._backed, self._eager = solver.net, backed, solver.strategy.eager
 
     def may_update_in_backward(self) -> bool:
         """See StateBelow."""
@@ -77,9 +77,9 @@ class InFile:
         return held, sum(each.memory.nbytes + each.spared for each in held)
 
     def _held(self, run: Bucket) -> list[Held]:
-        renew = self._strategy.parameter_refresher(run)
+        renew = self._eager.refresher(run)
         gradients = [] if run.first_layer in self._net.steps.behind else [gradients_held(self._net, run)]
-        return [*(_served(each, self._strategy, renew) for each in parameters_held(self._net, run)), *gradients]
+        return [*(_served(each, self._eager, renew) for each in parameters_held(self._net, run)), *gradients]
 
     def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
         """See StateBelow: moved into whole pages."""
@@ -121,7 +121,7 @@ class OnDevice:
         places = {"data": [run.place for run in runs], "diff": gradient_places(net, runs)}
         waited = params.waits_on_host
         self.apart = [Apart(run, on_host(net, run)) for run in runs]
-        both = [_served(parameters_apart(net, each.run, each.place), strategy, None) for each in self.apart]
+        both = [_served(parameters_apart(net, each.run, each.place), strategy.eager, None) for each in self.apart]
         for name, arrays in (("diff", gradients_apart(net, runs)), ("data", both)):
             if arrays:
                 params.divide(name, places[name], partial(allocate, dtype=params.dtype))
@@ -139,8 +139,8 @@ class OnDevice:
         return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
 
 
-def _served(parameters: Held, strategy: Strategy, renew: Callable[[], None] | None) -> Held:
+def _served(parameters: Held, eager: EagerUpdate, renew: Callable[[], None] | None) -> Held:
     """Parameters as a strategy has them written, where a server has them too; ``renew``: see ``renewed``."""
-    if strategy.refreshes_parameters:
+    if eager.refreshes_parameters:
         return renewed(parameters, renew)
-    return fetched(parameters) if strategy.may_refresh_parameters else parameters
+    return fetched(parameters) if eager.may_refresh_parameters else parameters

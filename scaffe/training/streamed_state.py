@@ -50,14 +50,14 @@ class StreamedState:
         self._early = eager_buckets(solver) if below.may_update_in_backward() else []
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
-        strategy.take_eager(self._early)
-        come_by_rows(solver.net, self._early if strategy.updates_alone else (), below.spreads_rows)
+        strategy.eager.take(self._early)
+        come_by_rows(solver.net, self._early if strategy.eager.updates_alone else (), below.spreads_rows)
         cuts = sorted({edge for run in self._runs for piece in pieces(solver.net, run)
                        for edge in (piece.start, piece.stop)})
-        updater.own(cut(strategy.owned(), cuts), cut(strategy.copied(), cuts))
-        for own in strategy.own_updaters:
+        updater.own(cut(strategy.state.owned(), cuts), cut(strategy.state.copied(), cuts))
+        for own in strategy.eager.own_updaters:
             own.own(cut([shard.interval for shard in own.shards], cuts))
-        self._updaters = [*strategy.own_updaters, updater]
+        self._updaters = [*strategy.eager.own_updaters, updater]
         self._shards = {shard: run for each in self._updaters for shard in each.everything for run in self._runs
                         if run.place.start <= shard.interval.start < run.place.stop and shard.n_bytes}
         self.n_updates = 0 if self._early else len(self._shards)
@@ -127,15 +127,15 @@ class StreamedState:
         solver = self._solver
         for layer in layers_of(solver.net, bucket):
             solver.net.params.settle(layer)
-        solver.strategy.update_in_backward(bucket, solver.rates.before(solver.iteration), solver.iteration)
+        solver.strategy.eager.update_in_backward(bucket, solver.rates.before(solver.iteration), solver.iteration)
         with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1], _nothing):
             pass  # the others have the parameters
 
     def _update_block(self, bucket: Bucket, block: slice) -> None:
         """Update some of the rows of a layer, whose backward has run."""
         solver = self._solver
-        solver.strategy.update_in_backward(replace(bucket, place=block), solver.rates.before(solver.iteration),
-                                     solver.iteration)
+        solver.strategy.eager.update_in_backward(replace(bucket, place=block), solver.rates.before(solver.iteration),
+                                                 solver.iteration)
 
     def _around(self, executor: Executor, shard: ShardUpdater) -> AbstractContextManager[None]:
         """What a plan has before and behind a shard's update, if that has a step. Gradients of rows come there, too."""
@@ -162,7 +162,7 @@ def eager_buckets(solver: Solver) -> list[Bucket]:
     """What is long and may be updated before the backward of other layers: nobody needs all gradients at once."""
     needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
                  or not isinstance(solver.rates, Scheduled))
-    return [] if needs_all else large(solver.net, solver.strategy.early())
+    return [] if needs_all else large(solver.net, solver.strategy.eager.buckets())
 
 
 def cut(intervals: Sequence[slice], cuts: Sequence[int]) -> list[slice]:

@@ -101,13 +101,13 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     param = together(communicator, lambda: _read_solver(options))
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     check_loss_flags(options, strategy, communicator)
-    role = strategy.place(communicator, options)
-    tolerates_rank_loss = options.on_rank_loss != STOP and not strategy.recovers_in_place
+    role, roles = strategy.roles.place(communicator, options), strategy.roles
+    tolerates_rank_loss = options.on_rank_loss != STOP and not strategy.fault_tolerance_type.recovers_in_place
     if role.kind != WORKER:
         if not tolerates_rank_loss:
-            return strategy.serve(role, param, options)
-        outlive(strategy.server(role, param, options), _rebuilding(strategy, param, options, _builder(param, options)),
-                _spawner(role.world.n_ranks, options))
+            return roles.serve(role, param, options)
+        rebuild = _rebuilding(strategy, param, options, _builder(param, options))
+        outlive(roles.server(role, param, options), rebuild, _spawner(role.world.n_ranks, options))
         return 0
     role = divided(role, strategy, param, options)
     with role.ending_all(tolerates_rank_loss):
@@ -140,8 +140,8 @@ def come_in(newcomer: Newcomer) -> None:
     communicator = grow.come_in(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
-    join_ranks(communicator, strategy.in_step, _rebuilding(strategy, param, options, _builder(param, options)),
-               Spawner(n_wanted, newcomer.task))
+    join_ranks(communicator, strategy.fault_tolerance_type.counts_updates,
+               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, newcomer.task))
 
 
 BuildSolver = Callable[[Role, Namespace], Solver]
@@ -167,10 +167,10 @@ def _rebuilding(strategy: type[Strategy], param: Any, options: Namespace, build:
     """What a rank becomes among those that are left."""
 
     def rebuild(ranks: Communicator, kinds: Sequence[str | None]) -> RecoverableRank:
-        now = strategy.options_for(options, kinds)
-        role = strategy.place(ranks, now)
+        now = strategy.roles.options_for(options, kinds)
+        role = strategy.roles.place(ranks, now)
         if role.kind != WORKER:
-            return strategy.server(role, param, now)
+            return strategy.roles.server(role, param, now)
         with role.ending_all(tolerates_rank_loss=True):
             return Trainer(build(role, now), role)
 

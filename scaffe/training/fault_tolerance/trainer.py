@@ -15,7 +15,7 @@ from scaffe.training.fault_tolerance.recoverable import Given, Progress
 from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.solver import Solver
-from scaffe.training.strategies.role import WORKER, Role
+from scaffe.training.strategies.roles import WORKER, Role
 
 
 class Trainer:
@@ -58,7 +58,7 @@ class Trainer:
 
     def abandon(self) -> None:
         """See Survivor."""
-        self.solver.strategy.abandon()
+        self.solver.strategy.fault_tolerance.abandon()
         self.solver.close()
 
     def close(self) -> None:
@@ -74,11 +74,11 @@ class Trainer:
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Survivor."""
-        return self.solver.strategy.recovery_sources(left, communicator)
+        return self.solver.strategy.fault_tolerance.recovery_sources(left, communicator)
 
     def recovery_values(self, part: Part) -> Given:
         """See Survivor."""
-        return self.solver.strategy.recovery_values(part)
+        return self.solver.strategy.fault_tolerance.recovery_values(part)
 
     def follow(self, old: Trainer | None, progress: Progress) -> None:
         """See Survivor."""
@@ -106,7 +106,7 @@ class Trainer:
         for index in range(progress.n_histories if part.is_whole else 0):
             values = np.zeros(place.stop - place.start, params.dtype) if given is None else given[1][index]
             self.world.bcast(values, root)
-            self.solver.strategy.load_history(index, place.start, values)
+            self.solver.strategy.state.load_history(index, place.start, values)
 
     def say_shares(self) -> None:
         """See Survivor."""

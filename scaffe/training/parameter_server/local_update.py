@@ -89,7 +89,7 @@ class Schedule:
         self.is_due, self.n_accrued = False, 0
         return True
 
-    def settles(self) -> bool:
+    def synchronizes(self) -> bool:
         """When all replicas meet: whether to push what has accrued. A fetch under way is forgotten."""
         had = self.n_accrued > 0
         self.is_fetching, self.is_due, self.n_accrued = False, False, 0

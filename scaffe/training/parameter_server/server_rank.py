@@ -20,9 +20,8 @@ from scaffe.training.histories import gather_parts
 from scaffe.training.observers.signals import NUMBERS
 from scaffe.training.parameter_server.layout import Layout, ShardRule
 from scaffe.training.parameter_server.options import Consistency
-from scaffe.training.parameter_server.recovery_sources import Shards
-from scaffe.training.parameter_server.tables import ROOT, Tables
-from scaffe.training.strategies.role import SERVER, Role
+from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables
+from scaffe.training.strategies.roles import SERVER, Role
 from scaffe.training.update_rules import UpdateRule, update_rules
 
 HISTORIES, STEPS, FINISH = range(3)
@@ -44,7 +43,7 @@ class Server:
         self.world, self.machine = role.world, RecoveryStateMachine(counts_updates=False)
         self._param, self._how, self._n_workers = param, how, role.n_replicas
         self._tables: Tables | None = None
-        self._left = Shards(None)
+        self._sources = RecoverySources(None)
 
     def run(self, are_ranks_ready: Callable[[], bool] = bool) -> None:
         """See Survivor. Signals are for the workers."""
@@ -85,12 +84,12 @@ class Server:
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Survivor."""
-        self._left = Shards(self._tables)
-        return self._left.parts(left, communicator) or []
+        self._sources = RecoverySources(self._tables)
+        return self._sources.parts(left, communicator) or []
 
     def recovery_values(self, part: Part) -> Given:
         """See Survivor."""
-        return self._left.of(part)
+        return self._sources.of(part)
 
     def follow(self, old: Any, progress: Progress) -> None:
         """See Survivor."""

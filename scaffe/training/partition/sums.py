@@ -44,7 +44,7 @@ class GroupSums(IntraReplica):
         self._started: list[int] = []
 
     def completed(self, layer_index: int) -> Sequence[int]:
-        """See Alone: starts the layer's bucket."""
+        """See IntraReplica: starts the layer's bucket."""
         self._held.append(layer_index)
         buckets = self._by_first_layer.get(layer_index)
         if not buckets:
@@ -57,25 +57,25 @@ class GroupSums(IntraReplica):
         return ready
 
     def finish(self) -> Sequence[int]:
-        """See Alone."""
+        """See IntraReplica."""
         ready = [*self._wait(), *self._held]
         self._held = []
         return ready
 
-    def settle(self) -> None:
-        """See Alone."""
+    def broadcast_frozen(self) -> None:
+        """See IntraReplica."""
         for place in self._frozen:
             self._communicator.bcast(self._params.data[place], 0)
 
     def weighted(self, places: Sequence[slice]) -> Iterator[tuple[float, slice]]:
-        """See Alone: what is not split is on every rank."""
+        """See IntraReplica: what is not split is on every rank."""
         for place in places:
             common = [part for _, part in _without([(0, place)], self._split)]
             yield from ((1 / self._communicator.n_ranks, part) for part in common)
             yield from ((1.0, part) for _, part in _without([(0, place)], common))
 
     def sum_of_squares(self, gradient: np.ndarray) -> float | None:
-        """See Alone."""
+        """See IntraReplica."""
         total = np.array([squares(gradient, self.weighted([slice(0, gradient.size)]))])
         self._communicator.allreduce(total, "sum", "mpi")
         return float(total[0])

@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.nets.net import Net
 from scaffe.training.partition.division import Division
-from scaffe.training.strategies.role import Role
+from scaffe.training.strategies.roles import Role
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -33,7 +33,7 @@ class IntraReplica:
         """Wait for all sums. Returns the layers that no ``completed`` has returned, in backward's order."""
         return ()
 
-    def settle(self) -> None:
+    def broadcast_frozen(self) -> None:
         """Give all ranks of the replica what gradients never change (BatchNorm's statistics)."""
 
     def weighted(self, places: Sequence[slice]) -> Iterator[tuple[float, slice]]:

@@ -1,4 +1,4 @@
-"""Ranks that run survival.member in one process, over a network in which anybody may die at any moment.
+"""Ranks that run the recovery state machine in one process, over a network in which anybody may die at any moment.
 
 A meeting's outcome is each rank's own: once all have come it may still fail on any of them where a member has died, or
 where another one has revoked the communicator. Shrinking gives the same communicator to all that call it; whoever of it
@@ -88,7 +88,7 @@ class Rank:
         if not self.is_in:
             self.is_in = True
             came[self.number] = value
-        dead = any(machine not in self.world.alive for machine in members)
+        dead = any(member not in self.world.alive for member in members)
         is_complete = len(came) == len(members)
         if (self.comm.is_revoked or dead) and (not is_complete or self.world.luck.random() < 0.5):
             self.comm.is_revoked, self.is_in = True, False
@@ -97,7 +97,7 @@ class Rank:
             return None
         self.calls[members] += 1
         self.is_in = False
-        return [came[machine] for machine in sorted(came)]
+        return [came[member] for member in sorted(came)]
 
     def advance(self) -> None:
         """Does the next thing."""

@@ -20,7 +20,7 @@ from scaffe.training.sandblaster.replica import Replica
 
 rng = np.random.default_rng(2)
 ROWS, WANTED, N_ELEMS, L2 = rng.normal(size=(30, 9)), rng.normal(size=30), 9, 0.1
-PHASES = ["settle", "renew", *["step"] * 12, "settle"]
+PHASES = ["synchronize", "renew", *["step"] * 12, "synchronize"]
 MOST_EVENTS = 200_000
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.fault_tolerance.losses import outlived
+from scaffe.collectives.fault_tolerance.losses import on_survivors
 from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
 from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.algorithm import parse
@@ -26,7 +26,7 @@ from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
     from scaffe.collectives.fault_tolerance.losses import Losses
-    from scaffe.collectives.runtime.point_to_point import LastingMessages, PointToPoint
+    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
 
@@ -60,7 +60,7 @@ class Communicator(Freeable):
 
     def __init__(self, comm: Any = None, deadline: float | None = None,
                  node_of_rank: Sequence[Hashable] | None = None, is_ours: bool = False,
-                 whole: Losses | None = None) -> None:
+                 parent: Losses | None = None) -> None:
         """Args:
             comm: mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
             deadline: seconds after which a missing peer is too late; SCAFFE_DEADLINE from the environment, or 900.
@@ -68,14 +68,14 @@ class Communicator(Freeable):
                 as they share memory. Default: what MPI finds to share memory, cut into SCAFFE_RANKS_PER_NODE ranks
                 each where that is set.
             is_ours: `comm` is nobody else's, and not duplicated.
-            whole: of a communicator that `comm` has some ranks of: a loss there is one here too.
+            parent: of a communicator that `comm` has some ranks of: a loss there is one here too.
 
         Raises:
             CommError: `node_of_rank` has not one label per rank, or this is a forked child of a rank.
         """
         if comm is not None:
             must_be_rank()
-            self.leave_in_child()
+            self.invalidate_in_child()
         self.rank, self.n_ranks = (0, 1) if comm is None else (int(comm.rank), int(comm.size))
         self.deadline = environment.DEADLINE.get() if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
@@ -83,7 +83,7 @@ class Communicator(Freeable):
         if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
-            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, whole)
+            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, parent)
         self.links, self.check_lost = self._ranks.links, self._ranks.check_lost
         self.patience = self._ranks.patience or self.deadline
         self._selector = Selector(self.topology)
@@ -136,7 +136,7 @@ class Communicator(Freeable):
     def shrink(self) -> Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
-        return outlived(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
+        return on_survivors(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
 
     @property
     def topology(self) -> Topology:
@@ -282,9 +282,12 @@ class Communicator(Freeable):
         """Sends and receives between two ranks (isend, irecv, iprobe, any source); CommError on one rank."""
         return self._ranks.messages
 
-    def lasting_messages(self) -> LastingMessages:
-        """Makes such messages that go on when ranks are lost. Every rank calls it; CommError on one rank."""
-        return self._ranks.lasting_messages()
+    def fault_tolerant_messages(self) -> FaultTolerantMessages:
+        """Makes messages that survive the loss of ranks. Every rank calls it; CommError on one rank."""
+        return self._ranks.fault_tolerant_messages()
+
+    lasting_messages = fault_tolerant_messages
+    """The same; its name in earlier releases."""
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
@@ -314,8 +317,8 @@ class Communicator(Freeable):
         sys.stderr.write(f"{line}\n")
         self.abort(1)
 
-    def _made(self, comm: Any, nodes: Sequence[int], whole: Losses | None = None) -> Communicator:
-        return Communicator(comm, self.deadline, nodes, is_ours=True, whole=whole)
+    def _made(self, comm: Any, nodes: Sequence[int], parent: Losses | None = None) -> Communicator:
+        return Communicator(comm, self.deadline, nodes, is_ours=True, parent=parent)
 
     def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None) -> Request:

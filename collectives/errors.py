@@ -9,11 +9,11 @@ class CommError(ExpectedError):
     """A collective that cannot be, or a peer that does not answer: one line with what was expected and what came.
 
     Attributes:
-        rank_in_part: where ``everywhere`` is said of some of the job's ranks alone, which made a communicator of their
-            own: this one's rank there.
+        rank_in_subset: this rank's number in the communicator that the error is about, where that has some of the job's
+            ranks alone; None where it has all, or ``everywhere`` is False.
     """
 
-    rank_in_part: int | None = None
+    rank_in_subset: int | None = None
 
 
 class LostWhileStarting(CommError):

@@ -57,7 +57,7 @@ def report_and_abort(communicator: Abortable, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt) and communicator.n_ranks == 1:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # as other programs end: no word, and shells see that it was this
         os.kill(os.getpid(), signal.SIGINT)
-    part = getattr(error, "rank_in_part", None)
+    part = getattr(error, "rank_in_subset", None)
     everywhere = isinstance(error, ExpectedError) and error.everywhere and part is None
     rank = communicator.rank if everywhere else part or 0
     if rank != 0:
@@ -107,7 +107,7 @@ MOST_LOOKS, LOOK_SECONDS = 500, 0.01
 PASSING_ON_SECONDS = 0.2
 
 
-def last_words(is_launched: bool) -> None:
+def flush_output(is_launched: bool) -> None:
     """Bring out what this rank has printed, before it ends.
 
     Args:

@@ -14,9 +14,9 @@ from typing import TypeVar
 from scaffe import forking, start_watch
 from scaffe.collectives.errors import CommError, LostWhileStarting
 from scaffe.collectives.fault_tolerance import ulfm
-from scaffe.collectives.fault_tolerance.finalize import ENDING, finalize_at_exit
+from scaffe.collectives.fault_tolerance.finalize import FINALIZER, finalize_at_exit
 from scaffe.collectives.leftovers import remove_left
-from scaffe.collectives.runtime.freed import child_line
+from scaffe.collectives.runtime.freed import forked_child_line
 from scaffe.environment import RANKS_PER_NODE
 from scaffe.environment import check as check_variables
 
@@ -139,14 +139,14 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
     if ends_itself or (is_first and not finalize_at_exit(MPI.__file__)):
-        ENDING.install()
+        FINALIZER.install()
     return MPI
 
 
 def must_be_rank() -> None:
     """Raises CommError in a forked child of a process that had started MPI: it would wait there for ever."""
     if _forked_with_mpi:
-        raise CommError(child_line())
+        raise CommError(forked_child_line())
 
 
 def _look_in_child() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from scaffe import forking
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.runtime.freed import child_line
+from scaffe.collectives.runtime.freed import forked_child_line
 
 
 class Request:
@@ -75,7 +75,7 @@ class Request:
         under way at a fork, in the child."""
         if not self._done.is_set():
             if self._generation != forking.generation():
-                raise CommError(child_line())
+                raise CommError(forked_child_line())
             return False
         if self._error is not None:
             raise self._error

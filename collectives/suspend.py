@@ -1,5 +1,4 @@
-"""Processes that are suspended (SIGSTOP, a laptop asleep): a clock that stands still meanwhile, and how long others
-have been."""
+"""Suspended processes (SIGSTOP, a laptop asleep): a clock that does not count the time, and who has been for long."""
 
 from __future__ import annotations
 
@@ -8,13 +7,13 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 LONGEST_SECONDS = 5.0
-"""More between two looks at the clock counts as this much: the process has not been running."""
+"""More than this between two readings counts as this much: the process has not been running."""
 
 
-class Awake:
-    """Seconds that have passed since it was made, but for those in which nobody looked.
+class SuspendAwareClock:
+    """A clock of the seconds since it was made, without those in which this process was suspended.
 
-    SIGSTOP to all ranks (a scheduler that suspends jobs, Ctrl-Z) ends nothing then: no peer has been waited for.
+    Time limits that it measures do not run out where all ranks get SIGSTOP (a scheduler that suspends jobs, Ctrl-Z).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -24,7 +23,7 @@ class Awake:
         self._clock, self._last, self._seconds = clock, clock(), 0.0
 
     def seconds(self) -> float:
-        """The seconds until now; whoever waits asks several times in LONGEST_SECONDS."""
+        """The seconds so far. To be called several times in LONGEST_SECONDS: a longer gap counts as a suspension."""
         now = self._clock()
         self._seconds += min(now - self._last, LONGEST_SECONDS)
         self._last = now
@@ -34,11 +33,11 @@ class Awake:
 K = TypeVar("K", bound=Hashable)
 
 
-class Stopped(Generic[K]):
-    """Says who has been stopped for too long.
+class SuspendedProcesses(Generic[K]):
+    """Finds the processes that have been stopped for too long.
 
-    Who was not looking for a while, since it was stopped itself, begins to count anew: after a job has been put to
-    sleep as a whole, its ranks wake up one after another.
+    An observer that was stopped itself begins to count anew: when a suspended job goes on, its ranks wake up one after
+    another.
     """
 
     def __init__(self) -> None:
@@ -46,16 +45,16 @@ class Stopped(Generic[K]):
         self._last = float("-inf")
 
     def look(self, now: float, stopped: Collection[K], deadline: float, longest_gap: float) -> list[K]:
-        """Notes who is stopped now.
+        """Records which processes are stopped now.
 
         Args:
             now: seconds.
-            stopped: all that are.
+            stopped: their keys.
             deadline: seconds that are too long.
-            longest_gap: seconds since the last look, above which this process itself has been stopped.
+            longest_gap: seconds since the last call, above which this process itself has been stopped.
 
         Returns:
-            Those that have been at each look for longer than the deadline.
+            Keys of those that were stopped in every call for longer than the deadline.
         """
         if now - self._last > longest_gap:
             self._since.clear()

@@ -1,7 +1,7 @@
-"""A rank that is stopped for longer than the deadline is made dead by another one of its machine.
+"""Fencing: a rank that is stopped for longer than the deadline is killed by another one of its machine.
 
-The others go on without it, and must never meet it again: once they have, a late SIGCONT would let it write into
-windows, snapshots and logs that are theirs. SIGKILL takes effect before a stopped process runs another instruction.
+The others go on without it. A late SIGCONT would let it write into windows, snapshots and logs that are theirs now.
+SIGKILL takes effect before a stopped process runs another instruction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scaffe.collectives.suspend import Stopped
+from scaffe.collectives.suspend import SuspendedProcesses
 from scaffe.threads import Thread
 
 LOOK_SECONDS = (0.1, 5.0)
@@ -40,7 +40,7 @@ class Process(NamedTuple):
 
 
 class Fence:
-    """Looks at the other ranks' processes on this machine, in a thread; one for this process."""
+    """Watches the other ranks' processes on this machine in a thread; one object a process."""
 
     def __init__(self) -> None:
         self._others: set[Process] = set()
@@ -48,8 +48,8 @@ class Fence:
         self._lock = threading.Lock()
         self._thread: Thread | None = None
 
-    def around(self, comm: Any, deadline: float) -> None:
-        """From now on looks after the ranks of mpi4py's `comm` too; all of them call it.
+    def watch(self, comm: Any, deadline: float) -> None:
+        """Watches the ranks of mpi4py's `comm` too from now on. All of them call it.
 
         Args:
             comm: the communicator.
@@ -65,7 +65,7 @@ class Fence:
                 self._thread.start()
 
     def _run(self) -> None:
-        stopped = Stopped[Process]()
+        stopped = SuspendedProcesses[Process]()
         while True:
             deadline = self._deadline
             pause = min(max(deadline / LOOKS_A_DEADLINE, LOOK_SECONDS[0]), LOOK_SECONDS[1])
@@ -79,7 +79,7 @@ class Fence:
 
 
 def this_process() -> Process:
-    """The calling process, as ranks tell one another."""
+    """The calling process, as ranks describe theirs to one another."""
     from mpi4py import MPI
 
     with suppress(OSError):
@@ -97,7 +97,7 @@ def state_of(process: Process) -> str:
 
 
 def end(process: Process, deadline: float) -> None:
-    """Make a stopped process a dead one.
+    """Kills a stopped process and writes a line about it.
 
     Args:
         process: of another rank.

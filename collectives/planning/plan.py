@@ -131,25 +131,25 @@ class _Intervals:
         self._touched = [-1] * len(cuts)
         self._sends: list[list[int]] = [[] for _ in cuts]
 
-    def _pieces(self, step: Step) -> range:
+    def _cells(self, step: Step) -> range:
         return range(self._index[step.start], self._index[step.stop])
 
     def last_touch(self, step: Step) -> int:
         """The latest noted step that touches the interval of `step`; -1 if there is none."""
-        return max(self._touched[piece] for piece in self._pieces(step))
+        return max(self._touched[cell] for cell in self._cells(step))
 
     def sends(self, step: Step) -> list[int]:
         """The noted sends that read the interval of `step`, earliest first."""
-        return sorted({send for piece in self._pieces(step) for send in self._sends[piece]})
+        return sorted({send for cell in self._cells(step) for send in self._sends[cell]})
 
     def note(self, number: int, step: Step) -> None:
         """Note that `step` touches its interval; a receive clears the sends noted there, which it has waited for."""
-        for piece in self._pieces(step):
-            self._touched[piece] = number
+        for cell in self._cells(step):
+            self._touched[cell] = number
             if isinstance(step, Send):
-                self._sends[piece].append(number)
+                self._sends[cell].append(number)
             else:
-                self._sends[piece] = []
+                self._sends[cell] = []
 
 
 def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], dict[int, list[int]]]:

@@ -9,14 +9,14 @@ from typing import Any, NoReturn, Self
 
 from scaffe import forking
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.failure import last_words
+from scaffe.collectives.failure import flush_output
 
-GONE = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "links", "check_lost")
+RANK_ATTRIBUTES = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "links", "check_lost")
 """A communicator's attributes that all of its calls go through."""
 FREED = "the communicator has been freed: expected no call on it after free()"
 
 
-class Gone:
+class Invalidated:
     """Whatever it is asked for, called as or told is the same error."""
 
     def __init__(self, line: str) -> None:
@@ -35,42 +35,42 @@ class Gone:
         self()
 
 
-def take(owner: object, names: Iterable[str], line: str) -> None:
+def invalidate(owner: object, names: Iterable[str], line: str) -> None:
     """From now on any use of these attributes of an object is a CommError with a line."""
     for name in names:
-        setattr(owner, name, Gone(line))
+        setattr(owner, name, Invalidated(line))
 
 
-def child_line() -> str:
+def forked_child_line() -> str:
     """What a forked child is told that makes a call of a rank's."""
     return (f"forked child {os.getpid()} of process {os.getppid()}: expected calls on communicators and servers in "
             "that process alone, which is the rank")
 
 
-class Forkable:
+class ForkAware:
     """What reaches other ranks by some attributes, which it has no longer in a forked child.
 
     Attributes:
-        reaching: their names.
+        rank_attributes: their names.
         is_inherited: whether this is a forked child.
     """
 
-    reaching: tuple[str, ...] = ()
+    rank_attributes: tuple[str, ...] = ()
     is_inherited = False
 
-    def leave_in_child(self) -> None:
+    def invalidate_in_child(self) -> None:
         """Be so from now on."""
-        forking.in_child(self._leave)
+        forking.in_child(self._invalidate)
 
-    def _leave(self) -> None:
-        take(self, self.reaching, child_line())
+    def _invalidate(self) -> None:
+        invalidate(self, self.rank_attributes, forked_child_line())
         self.is_inherited = True
 
 
-class Freeable(Forkable):
+class Freeable(ForkAware):
     """What a communicator does at its end."""
 
-    reaching = GONE
+    rank_attributes = RANK_ATTRIBUTES
     _comm: Any
     _ranks: Any
     _is_freed = False
@@ -96,13 +96,13 @@ class Freeable(Forkable):
 
             self._comm = MPI.COMM_WORLD  # for `abort`
         self._is_freed = True
-        take(self, GONE, FREED)
+        invalidate(self, RANK_ATTRIBUTES, FREED)
 
     def abort(self, code: int = 1) -> NoReturn:
         """Ends the job on all ranks at once with exit code `code`; in a forked child, that process alone."""
         is_rank = self._comm is not None and not self.is_inherited
         with contextlib.suppress(MemoryError):
-            last_words(is_launched=is_rank)
+            flush_output(is_launched=is_rank)
         if is_rank:
             self._comm.Abort(code)
         os._exit(code)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from scaffe.collectives.request import Request
-from scaffe.collectives.suspend import Awake
+from scaffe.collectives.suspend import SuspendAwareClock
 from scaffe.threads import Thread
 
 Task = Callable[[], object]
@@ -149,12 +149,12 @@ class Watch:
         return waits_for[position] if position < len(waits_for) else NONE
 
     def _run(self) -> None:
-        seen, waited = (-1, -1), Awake()
+        seen, waited = (-1, -1), SuspendAwareClock()
         while not self._closed.wait(min(TICK_SECONDS, self._deadline / 4)):
             now = (self._n_runs, self.position)
             peer = self._peer()
             if now != seen or peer == NONE:
-                seen, waited = now, Awake()
+                seen, waited = now, SuspendAwareClock()
                 continue
             self._waiting()
             if waited.seconds() > self._deadline:

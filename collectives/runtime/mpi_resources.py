@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaffe.collectives.fault_tolerance.losses import Losses
 from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.point_to_point import LastingMessages, PointToPoint
+from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
 from scaffe.collectives.shared.node import NodeGroup
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def give_back(engines: Sequence[tuple[Engine, NodeGroup, bool]], messages: Sequence[PointToPoint],
-              lasting: Sequence[LastingMessages], calls: MismatchDetector, device: Device | None,
+              fault_tolerant: Sequence[FaultTolerantMessages], calls: MismatchDetector, device: Device | None,
               losses: Losses) -> None:
     """Ends the threads that watch, then gives back to MPI all that is of these ranks; all of them call it.
 
@@ -24,14 +24,14 @@ def give_back(engines: Sequence[tuple[Engine, NodeGroup, bool]], messages: Seque
 
     Args:
         engines: with their groups, as Ranks has them.
-        messages: between two ranks, those of ``lasting`` too.
-        lasting: that have communicators of their own.
+        messages: between two ranks, those of ``fault_tolerant`` too.
+        fault_tolerant: that have communicators of their own.
         calls, device, losses: as Ranks has them.
     """
     for engine, _, _ in engines:
         engine.watch.close()
         engine.watch.join()
-    if losses.is_over:
+    if losses.has_loss:
         losses.close()
         return
     if device is not None:
@@ -42,6 +42,6 @@ def give_back(engines: Sequence[tuple[Engine, NodeGroup, bool]], messages: Seque
     for engine, node, _ in engines:
         engine.free()
         node.free()
-    for own in lasting:
+    for own in fault_tolerant:
         own.free()
     losses.free()

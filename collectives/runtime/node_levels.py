@@ -9,35 +9,35 @@ from typing import Any, Protocol
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.fencing import this_process
-from scaffe.collectives.planning.levels import Group, Levels, Part, Phase, Within
+from scaffe.collectives.planning.levels import Group, IntraNodePhase, Levels, Part, Phase
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.shared.schedule import DOUBLED
 from scaffe.collectives.topology import Topology
 from scaffe.environment import RANKS_PER_NODE
 
 
-def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, kept: Callable[[Any], Any]) -> Any:
+def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Callable[[Any], Any]) -> Any:
     """The ranks that share memory with this one and, where labels are given, have its label.
 
     Args:
         comm: mpi4py communicator of all ranks.
         node_of_rank: as Communicator has it.
-        kept: is given every communicator that is made, and returns it.
+        register: is given every communicator that is made, and returns it.
 
     Raises:
         CommError: on all ranks, where there is not one label per rank.
     """
     from mpi4py import MPI
 
-    node = kept(_of_several_starts(comm) if _has_strangers(comm) else
+    node = register(_of_several_starts(comm) if _has_strangers(comm) else
                 comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
     per_node = RANKS_PER_NODE.get()
     if node_of_rank is not None:
         if len(node_of_rank) != comm.size:
             raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",
                             everywhere=True)
-        return kept(node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank))
-    return kept(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
+        return register(node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank))
+    return register(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
 
 
 def _has_strangers(comm: Any) -> bool:
@@ -83,7 +83,7 @@ class SharedLevels:
             self._node.run(collective + DOUBLED * signature.algorithm.is_doubled, array, signature.op, signature.root)
             return
         for phase in self._phases(signature):
-            if isinstance(phase, Within):
+            if isinstance(phase, IntraNodePhase):
                 part = array[phase.start : phase.stop]
                 self._node.run(phase.collective, part, signature.op, phase.root, phase.parts)
             else:

@@ -91,7 +91,7 @@ class OneRank:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
-    def lasting_messages(self) -> NoReturn:
+    def fault_tolerant_messages(self) -> NoReturn:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 

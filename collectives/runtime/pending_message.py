@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.suspend import Awake
+from scaffe.collectives.suspend import SuspendAwareClock
 from scaffe.collectives.transport.transport import PollBackoff
 
 ANY = -1
@@ -117,7 +117,7 @@ class PendingMessage:
         if (envelope := self.test()) is not None:
             return envelope
         limit = self._owner.deadline if timeout is None else timeout
-        waited, backoff = Awake(), PollBackoff()
+        waited, backoff = SuspendAwareClock(), PollBackoff()
         backoff.start()
         while (envelope := self.test()) is None:
             if waited.seconds() > limit:

@@ -22,8 +22,8 @@ def plan(rank: int, call: Call) -> list[Step]:
     while n_held < call.n_ranks:
         n_moved = min(n_held, call.n_ranks - n_held)
         behind, ahead = (rank - n_held) % call.n_ranks, (rank + n_held) % call.n_ranks
-        steps += [Send(behind, *piece) for piece in _pieces(call, rank, n_moved)]
-        steps += [Recv(ahead, *piece) for piece in _pieces(call, ahead, n_moved)]
+        steps += [Send(behind, *chunk) for chunk in _chunks(call, rank, n_moved)]
+        steps += [Recv(ahead, *chunk) for chunk in _chunks(call, ahead, n_moved)]
         n_held += n_moved
     return steps
 
@@ -33,9 +33,9 @@ def cost(n_ranks: int) -> Cost:
     return Cost((n_ranks - 1).bit_length(), (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)
 
 
-def _pieces(call: Call, first: int, n_parts: int) -> list[tuple[int, int]]:
+def _chunks(call: Call, first: int, n_parts: int) -> list[tuple[int, int]]:
     """Chunks of the parts of ranks first .. first + n_parts - 1, counted round the end."""
     offsets = call.bounds()
     end = first + n_parts
     runs = [(offsets[first], offsets[min(end, call.n_ranks)]), (0, offsets[max(end - call.n_ranks, 0)])]
-    return [piece for run in runs for piece in chunks(*run, call.chunk_elems)]
+    return [chunk for run in runs for chunk in chunks(*run, call.chunk_elems)]

@@ -73,4 +73,4 @@ class _Seat:
         return self._offsets[self._first_rank(first_seat)], self._offsets[self._first_rank(end_seat)]
 
     def _messages(self, kind: type, peer: int, interval: tuple[int, int]) -> list[Step]:
-        return [kind(peer, *piece) for piece in chunks(*interval, self._chunk_elems)]
+        return [kind(peer, *chunk) for chunk in chunks(*interval, self._chunk_elems)]

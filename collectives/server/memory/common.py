@@ -89,7 +89,7 @@ def _all_well(communicator: Communicator, own: tuple[int, int, str]) -> list[tup
 
 
 NAME = "scaffe-tables"  # where the file needs one for a moment
-PIECE_BYTES = 256 << 10
+CHUNK_BYTES = 256 << 10
 """Of an array that is gone through in a turn."""
 FOLIO_BYTES = 2 << 20
 """A page that is used may bring those beside it that the system's cache has in one piece, aligned to so much."""
@@ -106,14 +106,14 @@ class InMemory:
 
     keeps_all = True
 
-    def leave(self, addresses: np.ndarray, n_bytes: int) -> None:
+    def release(self, addresses: np.ndarray, n_bytes: int) -> None:
         """So many bytes at each of these addresses, int64, are not worked on any more; others than the tables' are
         ignored. What they hold stays."""
 
-    def leave_all(self) -> None:
+    def release_all(self) -> None:
         """Nothing is worked on any more."""
 
-    def pieces(self, array: np.ndarray) -> Iterator[slice]:
+    def chunks(self, array: np.ndarray) -> Iterator[slice]:
         """Slices in which to go through a flat array of the tables; each leaves memory after its turn."""
         yield slice(0, array.size)
 
@@ -163,7 +163,7 @@ class InFile(InMemory):
         self._start = self.memory.ctypes.data
         mapped_files.watch(self.memory, f"folder {folder}", communicator.rank if communicator.n_ranks > 1 else -1)
 
-    def leave(self, addresses: np.ndarray, n_bytes: int) -> None:
+    def release(self, addresses: np.ndarray, n_bytes: int) -> None:
         """See InMemory."""
         for at in (addresses - self._start).tolist():
             if 0 <= at < len(self._pages):
@@ -175,17 +175,17 @@ class InFile(InMemory):
         """See InMemory."""
         return "" if self._written is None else self._written.fault()
 
-    def leave_all(self) -> None:
+    def release_all(self) -> None:
         """See InMemory."""
         self._pages.madvise(mmap.MADV_DONTNEED)
 
-    def pieces(self, array: np.ndarray) -> Iterator[slice]:
+    def chunks(self, array: np.ndarray) -> Iterator[slice]:
         """See InMemory."""
-        start, n_elems = np.array([array.ctypes.data]), PIECE_BYTES // array.itemsize
+        start, n_elems = np.array([array.ctypes.data]), CHUNK_BYTES // array.itemsize
         for at in range(0, array.size, n_elems):
-            piece = slice(at, min(at + n_elems, array.size))
-            yield piece
-            self.leave(start + at * array.itemsize, (piece.stop - at) * array.itemsize)
+            chunk = slice(at, min(at + n_elems, array.size))
+            yield chunk
+            self.release(start + at * array.itemsize, (chunk.stop - at) * array.itemsize)
 
 
 def _file(folder: str, n_bytes: int) -> tuple[int, mmap.mmap]:

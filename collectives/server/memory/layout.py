@@ -10,7 +10,7 @@ from scaffe.collectives.server.memory.common import aligned
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.protocol.messages import Source
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.collectives.server.tables.table import Index, Table, pieces_of, stage_bytes
+from scaffe.collectives.server.tables.table import Index, Table, history_chunks, stage_bytes
 
 TABLES = frozenset({"values", "history", "copy", "update", "received"})
 """The first words of the keys of what is as long as tables; see ``contents``."""
@@ -70,7 +70,7 @@ def _copies(roles: Roles, node: int, tables: Mapping[Table, int]) -> dict[Key, i
         for number, (table, n_histories) in enumerate(tables.items()) for history in range(n_histories)
         for start, stop in [table.shard(shard, n_shards)]}
     for shard in (*roles.copies_on(node), *(s for s in roles.shards_on(node) if roles.copy_node(s) is not None)):
-        found["stage", shard] = stage_bytes(tables, pieces_of(tables, shard, n_shards))
+        found["stage", shard] = stage_bytes(tables, history_chunks(tables, shard, n_shards))
     return found
 
 
@@ -131,7 +131,7 @@ def _received(roles: Roles, node: int, batches: Sequence[Sequence[Index]],
         for batch, worker in sources(roles, other, batches, joint):
             index = batches[worker][batch]
             for shard in roles.shards_on(node):
-                n_elems = int(index.within(*index.table.shard(shard, len(roles.shards)))[:, 2].sum())
+                n_elems = int(index.clipped(*index.table.shard(shard, len(roles.shards)))[:, 2].sum())
                 if n_elems:
                     yield ("received", shard, worker, batch), index, n_elems
 

@@ -95,8 +95,8 @@ class Store:
                 return f"values of table {name!r}: expected {by_name[name].size} elements, got {np.size(array)}"
         for name, array in given.items():
             values, flat = by_name[name], np.ravel(array)
-            for piece in self.tier.pieces(values):
-                values[piece] = flat[piece]
+            for chunk in self.tier.chunks(values):
+                values[chunk] = flat[chunk]
         return ""
 
 

@@ -177,7 +177,7 @@ SHARE_OF_TIME = 1 / 16  # of the time since the last event, while no rows are un
 CHUNKS_A_POLL = 3  # a small part of a window: links stay busy meanwhile
 
 
-class Pace:
+class PollingInterval:
     """The interval between polls.
 
     While rows are under way it is as long as some chunks take, so that polling costs little however fast the network

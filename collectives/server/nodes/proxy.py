@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scaffe.collectives.server.protocol.keeper import Send
-from scaffe.collectives.server.protocol.messages import Clock, Leave, Read, Ready, Release, Source, ToShard, Update
+from scaffe.collectives.server.protocol.messages import Clock, Read, Ready, Release, Source, ToShard, Update, WorkerLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Tell:
     A ``Read`` has the request's number as its clock, so that answers tell which they are of.
     """
 
-    message: Clock | Read | Leave
+    message: Clock | Read | WorkerLeft
 
 
 Action = Push | Tell | Send
@@ -117,7 +117,7 @@ class Proxy:
                 yield from self._answer(source, reads, held)
         if not self._clocks and not waiting and not self._has_left:
             self._has_left = True
-            yield Tell(Leave(self._label))
+            yield Tell(WorkerLeft(self._label))
 
     def _push(self, source: Source) -> Iterator[Action]:
         """The push of what has come, unless slack 0 waits for more workers."""
@@ -184,7 +184,7 @@ class Arrivals:
         self._queue.remove(update)
         return [update, *self._front()]
 
-    def came(self, message: Clock | Read | Leave) -> list[ToShard]:
+    def came(self, message: Clock | Read | WorkerLeft) -> list[ToShard]:
         """A message without rows. Returns what the shard may act on now: nothing while earlier pushes are open."""
         self._queue.append(message)
         return self._front()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from scaffe.collectives.server.protocol.messages import (
     Clock,
-    Leave,
     Read,
     Ready,
     Release,
@@ -21,6 +20,7 @@ from scaffe.collectives.server.protocol.messages import (
     ToShard,
     ToWorker,
     Update,
+    WorkerLeft,
 )
 
 
@@ -79,7 +79,7 @@ class Keeper:
             return list(self._admitted())
         if isinstance(message, Clock):
             self.clocks[message.worker] = message.clock + 1
-        elif isinstance(message, Leave):
+        elif isinstance(message, WorkerLeft):
             self.workers.discard(message.worker)
         return list(self._advanced())
 

@@ -46,7 +46,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class WorkerLeft:
     """A worker makes no more updates: from now on nobody waits for it."""
 
     worker: int
@@ -79,22 +79,22 @@ class Final:
 class Copy:
     """To the node that keeps a shard's second copy: a piece of the shard's histories follows."""
 
-    piece: int
+    chunk: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """To a shard: the piece is in its place in the second copy."""
 
-    piece: int
+    chunk: int
 
 
-ToShard = Update | Clock | Read | Leave
+ToShard = Update | Clock | Read | WorkerLeft
 ToWorker = Ready | Release
 Message = ToShard | ToWorker | Final | Copy | Kept
 
 
-UPDATE, CLOCK, READ, LEAVE, READY, RELEASE, FINAL, STOP, COPY, KEPT = range(10)
+UPDATE, CLOCK, READ, WORKER_LEFT, READY, RELEASE, FINAL, STOP, COPY, KEPT = range(10)
 N_NUMBERS = 7
 _LINE = Struct("=q2i3q2d")
 
@@ -128,8 +128,8 @@ def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarra
         kind, clock = CLOCK, message.clock
     elif isinstance(message, Read):
         kind, batch, clock, age = READ, message.batch, message.clock, message.age
-    elif isinstance(message, Leave):
-        kind = LEAVE
+    elif isinstance(message, WorkerLeft):
+        kind = WORKER_LEFT
     elif isinstance(message, Ready):
         kind, batch, clock, age = READY, message.batch, message.clock, message.age
     elif isinstance(message, Release):
@@ -137,9 +137,9 @@ def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarra
     elif isinstance(message, Final):
         kind, batch = FINAL, message.table
     elif isinstance(message, Copy):
-        kind, batch = COPY, message.piece
+        kind, batch = COPY, message.chunk
     elif isinstance(message, Kept):
-        kind, batch = KEPT, message.piece
+        kind, batch = KEPT, message.chunk
     numbers = np.empty(N_NUMBERS, np.int64)
     _LINE.pack_into(numbers.data, 0, kind, sender, receiver, batch, clock, age, rate, iteration)
     return numbers
@@ -155,8 +155,8 @@ def decode(numbers: np.ndarray) -> Letter:
         message = Clock(sender, clock)
     elif kind == READ:
         message = Read(sender, batch, clock, age)
-    elif kind == LEAVE:
-        message = Leave(sender)
+    elif kind == WORKER_LEFT:
+        message = WorkerLeft(sender)
     elif kind == READY:
         message = Ready(batch, clock, age)
     elif kind == RELEASE:

@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.protocol.messages import Copy
-from scaffe.collectives.server.tables.table import Piece, Table, pieces_of
+from scaffe.collectives.server.tables.table import HistoryChunk, Table, history_chunks
 
 ROUNDS_APART = 4
 """A piece goes again after so many rounds. The sum of gradients that momentum 0.9 keeps is 7 updates long."""
@@ -26,16 +26,16 @@ class Copying:
     """The sending side of one shard's copy, which is as new as the shard where this begins.
 
     Args:
-        pieces: of the shard; none where it has no copy.
+        chunks: of the shard; none where it has no copy.
         n_tables: how many tables there are.
         a_round: updates of a table that make a round; see ``updates_a_round``.
     """
 
-    def __init__(self, pieces: Sequence[Piece], n_tables: int, a_round: int) -> None:
-        self._table_of = np.array([piece.table for piece in pieces], np.int64)
+    def __init__(self, chunks: Sequence[HistoryChunk], n_tables: int, a_round: int) -> None:
+        self._table_of = np.array([chunk.table for chunk in chunks], np.int64)
         self._apart, self._most = ROUNDS_APART * a_round, MOST_ROUNDS * a_round
         self._made = np.zeros(n_tables, np.int64)  # updates of each table
-        self._kept = np.zeros(len(pieces), np.int64)  # of them, those that the copy of each piece has
+        self._kept = np.zeros(len(chunks), np.int64)  # of them, those that the copy of each piece has
         self._oldest = np.zeros(n_tables, np.int64)  # the least of a table's pieces
         self._has_pieces = np.isin(np.arange(n_tables), self._table_of)
         self._under_way: tuple[int, int] | None = None  # a piece's number, and the updates that it has
@@ -78,45 +78,45 @@ class Stage:
     """One shard's pieces, on the node that holds it or on the one that keeps its copy.
 
     Args:
-        pieces: of the shard.
+        chunks: of the shard.
         tables: in the order declared.
         histories: by table, the shard's or their copies, flat, of the shard's interval.
         memory: uint8, at least as long as the longest piece.
         tier: has the histories.
 
     Attributes:
-        pieces: see there.
+        chunks: see there.
     """
 
-    def __init__(self, pieces: Sequence[Piece], tables: Sequence[Table], histories: Mapping[Table, list[np.ndarray]],
-                 memory: np.ndarray, tier: InMemory) -> None:
-        self.pieces, self._tables, self._histories, self._memory = pieces, tables, histories, memory
+    def __init__(self, chunks: Sequence[HistoryChunk], tables: Sequence[Table],
+                 histories: Mapping[Table, list[np.ndarray]], memory: np.ndarray, tier: InMemory) -> None:
+        self.chunks, self._tables, self._histories, self._memory = chunks, tables, histories, memory
         self._tier = tier
 
     def array(self, number: int) -> np.ndarray:
         """The memory of a piece on its way, flat: one history's interval after the other's."""
-        piece, own = self.pieces[number], self._own(number)
-        n_elems = len(own) * (piece.stop - piece.start)
+        chunk, own = self.chunks[number], self._own(number)
+        n_elems = len(own) * (chunk.stop - chunk.start)
         return self._memory[: n_elems * own[0].itemsize].view(own[0].dtype)
 
     def fill(self, number: int) -> None:
         """Copy a piece from the histories."""
         self.array(number)[:] = np.concatenate(own := self._own(number))
-        self._leave(own)
+        self._release(own)
 
     def place(self, number: int) -> None:
         """Copy a piece that has come to where it belongs."""
         own = self._own(number)
         for history, values in zip(own, np.split(self.array(number), len(own)), strict=True):
             history[:] = values
-        self._leave(own)
+        self._release(own)
 
-    def _leave(self, own: Sequence[np.ndarray]) -> None:
-        self._tier.leave(np.array([history.ctypes.data for history in own]), own[0].nbytes)
+    def _release(self, own: Sequence[np.ndarray]) -> None:
+        self._tier.release(np.array([history.ctypes.data for history in own]), own[0].nbytes)
 
     def _own(self, number: int) -> list[np.ndarray]:
-        piece = self.pieces[number]
-        return [history[piece.start : piece.stop] for history in self._histories[self._tables[piece.table]]]
+        chunk = self.chunks[number]
+        return [history[chunk.start : chunk.stop] for history in self._histories[self._tables[chunk.table]]]
 
 
 def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
@@ -128,8 +128,8 @@ def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
     """
     held = store.histories if any(number == shard for number, _ in store.histories) else store.copies
     histories = {table: held[shard, table] for table in store.values}
-    pieces = pieces_of({table: len(own) for table, own in histories.items()}, shard, n_shards)
-    return Stage(pieces, list(histories), histories, store.stages[shard], store.tier)
+    chunks = history_chunks({table: len(own) for table, own in histories.items()}, shard, n_shards)
+    return Stage(chunks, list(histories), histories, store.stages[shard], store.tier)
 
 
 class Copier:

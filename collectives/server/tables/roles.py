@@ -176,7 +176,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"{ranks[0]} to {ranks[-1]}" if in_a_row else str(list(ranks))
 
 
-class Remains(NamedTuple):
+class RecoverySource(NamedTuple):
     """One shard's part of a table, after ranks have been lost.
 
     Attributes:
@@ -197,7 +197,7 @@ class Remains(NamedTuple):
     is_copy: bool
 
 
-def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remains]:
+def recovery_sources(roles: Roles, table: Table, left: Collection[int]) -> list[RecoverySource]:
     """Who gives what of a table.
 
     A shard's memory is that of its node: it outlives the shard's rank, as long as any rank of the node is left. After
@@ -219,6 +219,6 @@ def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remain
         keepers = [] if copy_node is None else roles.topology.nodes[copy_node]
         holder = next((rank for rank in [*holders, *keepers] if rank in left), None)
         if start < stop:
-            found.append(Remains(shard, start, stop, min(left) if holder is None else holder, holder is not None,
+            found.append(RecoverySource(shard, start, stop, min(left) if holder is None else holder, holder is not None,
                                  holder is not None and holder not in holders))
     return found

@@ -9,11 +9,11 @@ import numpy as np
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.tables.table import Index
 from scaffe.collectives.server.workers.buffers import Rows, Updates
-from scaffe.collectives.server.workers.sequence import BoundBatch, Recorder
+from scaffe.collectives.server.workers.sequence import BatchHandle, Recorder
 from scaffe.collectives.server.workers.worker import Worker
 
 
-class Batch(BoundBatch):
+class Batch(BatchHandle):
     """Rows of one table that a worker reads and updates together; ``ParameterServer.batch`` makes one.
 
     With buffers in device memory every call concerns the caller's current stream: what it has been given before
@@ -21,14 +21,14 @@ class Batch(BoundBatch):
 
     Attributes:
         memory: where the read and the update buffer are, "host" or "device".
-        places: in device memory, for each row of the buffers its place among the index's rows, which are in the table's
-            order there; None where the two are the same.
+        positions: in device memory, where the index's rows are in the table's order: for each row of the buffers its
+            place among them; None where the orders are the same.
     """
 
     def __init__(self, number: int, index: Index, recorder: Recorder, memory: str = "host",
-                 places: np.ndarray | None = None) -> None:
+                 positions: np.ndarray | None = None) -> None:
         super().__init__(number, index, recorder)
-        self.memory, self.places = memory, places
+        self.memory, self.positions = memory, positions
         self._reads, self._updates = f"rows of table {index.table.name!r}", (
             f"its last update of table {index.table.name!r} to be applied")
         self._rows: Rows
@@ -45,23 +45,23 @@ class Batch(BoundBatch):
         """
         self._worker, self._rows, self._update, self._tier = worker, rows, update, tier
 
-    def pieces(self, lent: np.ndarray) -> Iterator[slice]:
+    def chunks(self, lent: np.ndarray) -> Iterator[slice]:
         """Slices in which to go through what ``read`` or ``pre_update`` has lent, (n_keys, row_elems) as one flat row:
         one for all, but of tables in a file pieces, each of which leaves memory after its turn."""
-        self._bound()
-        return self._tier.pieces(lent)
+        self._working()
+        return self._tier.chunks(lent)
 
     def prefetch(self) -> None:
         """Ask for the rows without waiting for them. ``clock`` does so by itself for rows read in that iteration."""
-        self._bound().prefetch([self.number])
+        self._working().prefetch([self.number])
 
     def is_ready(self) -> bool:
         """Whether ``read(prefetched=True)`` would not wait, after ``prefetch``, maybe in an earlier iteration."""
-        return self._bound().is_ready(self.number)
+        return self._working().is_ready(self.number)
 
     def is_free(self) -> bool:
         """Whether ``pre_update`` would not wait."""
-        return self._bound().is_free(self.number)
+        return self._working().is_free(self.number)
 
     def read(self, newest: bool = False, prefetched: bool = False) -> np.ndarray:
         """Wait until the rows are as new as the slack asks for.
@@ -79,13 +79,13 @@ class Batch(BoundBatch):
         Raises:
             CommError: the batch is being read already, or a rank is lost or late.
         """
-        self._bound().read(self.number, self._reads, newest, prefetched)
+        self._working().read(self.number, self._reads, newest, prefetched)
         self._note("read", moves=True)
         return self._rows.lend()
 
     def post_read(self) -> None:
         """Give the rows back. Raises CommError where they are not being read."""
-        self._bound().post_read(self.number)
+        self._working().post_read(self.number)
         self._rows.give_back()
         self._note("post_read", moves=False)
 
@@ -98,7 +98,7 @@ class Batch(BoundBatch):
         Raises:
             CommError: the buffer has been given out already, or a rank is lost or late.
         """
-        self._bound().pre_update(self.number, self._updates)
+        self._working().pre_update(self.number, self._updates)
         self._note("pre_update", moves=False)
         return self._update.lend()
 
@@ -112,5 +112,5 @@ class Batch(BoundBatch):
         Raises:
             CommError: ``pre_update`` was not called first.
         """
-        self._bound().update(self.number, (float(rate), float(iteration)), self._update)
+        self._working().update(self.number, (float(rate), float(iteration)), self._update)
         self._note("update", moves=True)

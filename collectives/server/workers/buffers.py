@@ -9,7 +9,7 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.tables.table import Index
 from scaffe.collectives.server.workers.device_rows import DeviceRows, DeviceUpdate
-from scaffe.collectives.shared.kernels import gather_runs
+from scaffe.collectives.shared.kernels import gather_ranges
 
 
 class _Host:
@@ -41,7 +41,7 @@ class View(_Host):
     is_copied = False
 
     def __init__(self, values: np.ndarray, index: Index) -> None:
-        first, _, n_elems = index.runs[0].tolist()
+        first, _, n_elems = index.ranges[0].tolist()
         self.buffer = _read_only(values[first : first + n_elems], index)
 
     def gather(self) -> None:
@@ -57,14 +57,14 @@ class Copy(_Host):
     is_copied = True
 
     def __init__(self, values: np.ndarray, index: Index, tier: InMemory) -> None:
-        self._values, self._runs, self._tier = values, index.runs, tier
+        self._values, self._ranges, self._tier = values, index.ranges, tier
         self._gathered = np.empty(index.n_elems, values.dtype)
         self.buffer = _read_only(self._gathered.view(), index)
 
     def gather(self) -> None:
         """Copy the rows as they are now. Without the interpreter's lock: other threads go on."""
-        gather_runs(self._values, self._runs, self._gathered)
-        self._tier.leave(np.array([self._values.ctypes.data]), self._values.nbytes)
+        gather_ranges(self._values, self._ranges, self._gathered)
+        self._tier.release(np.array([self._values.ctypes.data]), self._values.nbytes)
 
 
 Rows = View | Copy | DeviceRows
@@ -74,7 +74,7 @@ Updates = Update | DeviceUpdate
 
 
 def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None,
-            places: np.ndarray | None, tier: InMemory) -> Rows:
+            positions: np.ndarray | None, tier: InMemory) -> Rows:
     """What a read of a batch lends.
 
     Args:
@@ -82,18 +82,18 @@ def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | N
         index: where the rows lie.
         slack: the server's.
         streams: of the device in whose memory the buffer is to be; None: in host memory.
-        places: see Batch.
+        positions: see Batch.
         tier: has the table.
     """
     if streams is not None:
-        return DeviceRows(values, index, streams, places)
+        return DeviceRows(values, index, streams, positions)
     stays = not slack or not tier.keeps_all
     return View(values, index) if index.is_slice and stays else Copy(values, index, tier)
 
 
-def update_of(update: np.ndarray, index: Index, streams: Streams | None, places: np.ndarray | None) -> Updates:
+def update_of(update: np.ndarray, index: Index, streams: Streams | None, positions: np.ndarray | None) -> Updates:
     """What an update of a batch is filled into. ``update``: the buffer that shards read, flat; others: see rows_of."""
-    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, places)
+    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, positions)
 
 
 def _read_only(rows: np.ndarray, index: Index) -> np.ndarray:

@@ -19,7 +19,7 @@ from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.messages.staging import DEVICE_TO_HOST, HOST_TO_DEVICE
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.server.tables.table import Index
-from scaffe.collectives.shared.kernels import gather_runs
+from scaffe.collectives.shared.kernels import gather_ranges
 
 
 class _Ordered:
@@ -40,11 +40,11 @@ class _Ordered:
 
 
 class _Permuted:
-    """The buffer has the cache's rows in another order; ``places``: see Batch."""
+    """The buffer has the cache's rows in another order; ``positions``: see Batch."""
 
-    def __init__(self, buffer: Any, places: np.ndarray) -> None:
+    def __init__(self, buffer: Any, positions: np.ndarray) -> None:
         self.buffer, self.cache = buffer, device.load().empty(buffer.shape, buffer.dtype)
-        self._order = RowOrder(places, buffer.nbytes // len(places))
+        self._order = RowOrder(positions, buffer.nbytes // len(positions))
 
     def to_buffer(self, stream: Any, lent: Point) -> None:
         """Queue the kernel that fills the buffer, behind what has used it."""
@@ -67,16 +67,16 @@ class _Buffer:
     Args:
         index: where the rows lie.
         streams: the server's.
-        places: see Batch.
+        positions: see Batch.
 
     Attributes:
         buffer: what a worker gets, (n_rows, row_elems).
     """
 
-    def __init__(self, index: Index, streams: Streams, places: np.ndarray | None) -> None:
+    def __init__(self, index: Index, streams: Streams, positions: np.ndarray | None) -> None:
         cuda = device.load()
         self.buffer: Any = cuda.empty((index.n_rows, index.table.row_elems), index.table.dtype)
-        self._rows = _Ordered(self.buffer) if places is None else _Permuted(self.buffer, places)
+        self._rows = _Ordered(self.buffer) if positions is None else _Permuted(self.buffer, positions)
         self._pinned = device.pinned(self.buffer.nbytes).view(index.table.dtype)
         self._streams, self._cuda = streams, cuda.cuda
         self._lent, self._copied = streams.event(), streams.event()
@@ -97,20 +97,20 @@ class DeviceRows(_Buffer):
 
     Args:
         values: the whole table's values, flat, in host memory.
-        index, streams, places: see _Buffer.
+        index, streams, positions: see _Buffer.
     """
 
     is_copied = True
 
-    def __init__(self, values: np.ndarray, index: Index, streams: Streams, places: np.ndarray | None = None) -> None:
-        super().__init__(index, streams, places)
-        self._values, self._runs = values, index.runs
+    def __init__(self, values: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
+        super().__init__(index, streams, positions)
+        self._values, self._ranges = values, index.ranges
 
     def gather(self) -> None:
         """Gather the rows as they are now, and queue what brings them into the buffer."""
         device.make_current(self._streams.number)  # for the puller's thread
         wait_until(self._copied.is_reached, backs_off=True)  # the pinned memory's last content has been read
-        gather_runs(self._values, self._runs, self._pinned)
+        gather_ranges(self._values, self._ranges, self._pinned)
         comm = self._streams.comm
         self._rows.before_copy(comm, self._lent)
         self._copy(self._rows.cache.data.ptr, self._pinned.ctypes.data, HOST_TO_DEVICE, comm)
@@ -127,11 +127,11 @@ class DeviceUpdate(_Buffer):
 
     Args:
         update: the update buffer that shards read, flat, in host memory.
-        index, streams, places: see _Buffer.
+        index, streams, positions: see _Buffer.
     """
 
-    def __init__(self, update: np.ndarray, index: Index, streams: Streams, places: np.ndarray | None = None) -> None:
-        super().__init__(index, streams, places)
+    def __init__(self, update: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
+        super().__init__(index, streams, positions)
         self._update = update
 
     def give_back(self) -> None:

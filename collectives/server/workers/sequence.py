@@ -72,7 +72,7 @@ def reads_ahead(sequence: tuple[Operation, ...]) -> list[int]:
     return list(dict.fromkeys(step.batch for step in sequence if step.call == "read" and not step.is_local))
 
 
-class BoundBatch:
+class BatchHandle:
     """Rows of one table, used through a worker from ``start`` to ``close``.
 
     Attributes:
@@ -95,7 +95,7 @@ class BoundBatch:
         """Detach the batch from its worker again."""
         self._worker = None
 
-    def _bound(self) -> Worker:
+    def _working(self) -> Worker:
         if self._worker is None:
             raise CommError(f"a batch of table {self.index.table.name!r} is used before start, or on a rank that does "
                             "not work")

@@ -122,7 +122,7 @@ class Survivors:
 
     def __init__(self, replicas: Communicator, tell: Callable[[Communicator], None]) -> None:
         self._replicas, self._tell, self.n_settled = replicas, tell, 0
-        self._witness = replicas.lasting_messages()
+        self._witness = replicas.fault_tolerant_messages()
         self._lost: tuple[int, ...] = ()
 
     def guard(self, call: Callable[[], None]) -> None:
@@ -158,5 +158,5 @@ class Survivors:
     def _shrink(self) -> None:
         self._replicas = self._replicas.shrink()
         self._replicas.install_excepthook()
-        self._witness = self._replicas.lasting_messages()
+        self._witness = self._replicas.fault_tolerant_messages()
         self._tell(self._replicas)

@@ -123,7 +123,7 @@ def test_the_host_copies_rows_in_the_tables_order(cp):
     server = ParameterServer(Communicator.single())
     batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [5, 3, 4, 2], memory="device")
     assert batch.index.is_slice
-    assert batch.places.tolist() == [3, 1, 2, 0]
+    assert batch.positions.tolist() == [3, 1, 2, 0]
 
 
 def test_the_worker_never_waits_for_the_device(cp):

@@ -18,7 +18,7 @@ from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
-from scaffe.collectives.runtime.freed import Freeable
+from scaffe.collectives.runtime.freed_communicator import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology

@@ -16,7 +16,7 @@ from scaffe.collectives.errors import CommError, LostWhileStarting
 from scaffe.collectives.fault_tolerance import ulfm
 from scaffe.collectives.fault_tolerance.finalize import FINALIZER, finalize_at_exit
 from scaffe.collectives.leftovers import remove_left
-from scaffe.collectives.runtime.freed import forked_child_line
+from scaffe.collectives.runtime.freed_communicator import forked_child_line
 from scaffe.environment import RANKS_PER_NODE
 from scaffe.environment import check as check_variables
 

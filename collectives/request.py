@@ -9,7 +9,7 @@ from typing import Any
 
 from scaffe import forking
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.runtime.freed import forked_child_line
+from scaffe.collectives.runtime.freed_communicator import forked_child_line
 
 
 class Request:

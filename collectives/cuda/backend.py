@@ -11,7 +11,7 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.planning.levels import Part
-from scaffe.collectives.runtime.engine import Backend
+from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.transport.transport import Transport
 
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")

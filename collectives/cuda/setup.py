@@ -30,7 +30,7 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.runtime.arguments import CallSignature
-from scaffe.collectives.runtime.node_levels import SharedLevels
+from scaffe.collectives.runtime.backend import SharedLevels
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device

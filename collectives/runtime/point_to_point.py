@@ -11,7 +11,7 @@ from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.fault_tolerance import ulfm
 from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import MAX_BYTES, existing_rank, integer
-from scaffe.collectives.runtime.freed import ForkAware
+from scaffe.collectives.runtime.freed_communicator import ForkAware
 from scaffe.collectives.runtime.pending_message import ANY, Envelope, PendingMessage
 
 MAX_TAG = 32_767

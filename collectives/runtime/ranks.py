@@ -6,22 +6,19 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scaffe.collectives.cuda.device import current, make_current
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.fencing import FENCE
 from scaffe.collectives.fault_tolerance.losses import Losses, loss_notification
 from scaffe.collectives.launch import may_use_threads
-from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import arguments, memories
+from scaffe.collectives.runtime import groups, memories
 from scaffe.collectives.runtime.arguments import Allocation, CallSignature
-from scaffe.collectives.runtime.engine import Backend, Engine
+from scaffe.collectives.runtime.backend import Backend, SharedLevels
+from scaffe.collectives.runtime.device_on_demand import DeviceOnDemand, device_call
+from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
 from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.mpi_calls import MpiCalls
-from scaffe.collectives.runtime.mpi_resources import give_back
-from scaffe.collectives.runtime.node_levels import SharedLevels, node_comm
-from scaffe.collectives.runtime.objects import ObjectCall
+from scaffe.collectives.runtime.mpi_calls import MpiCalls, ObjectCall
 from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.shared.window import Windows
@@ -34,7 +31,6 @@ from scaffe.collectives.tuning.table import TuningTable
 if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
 
-AUTO = Algorithm(selection="auto")
 OUTLAST_SECONDS = 30.0
 """Where ranks may be lost, waiting takes two deadlines, or this much more than one: a stopped rank is ended then."""
 
@@ -49,6 +45,7 @@ class Ranks:
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
         messages: between two ranks.
+        on_device: device memory, once a call needs it.
         losses, check_lost, has_ended: what is known of losses; raises RankLost after one; whether all ranks know.
         patience: seconds after which waiting ends the job.
     """
@@ -71,13 +68,12 @@ class Ranks:
         comm = self.comm
         if not self.losses.fault:
             FENCE.watch(comm, deadline)
-        self._node_comm = node_comm(comm, node_of_rank, self.losses.register)
+        self._node_comm = groups.node_comm(comm, node_of_rank, self.losses.register)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm, comm)
         self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
-        self._device: Device | None = None
-        self._gpu: int | None = None
+        self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare)
         self.engine = self._make_engine(backs_off=False)
         self._helper = self._make_engine(backs_off=True) if has_threads else None
         self._progress = ProgressThread()
@@ -116,7 +112,7 @@ class Ranks:
                                      helper.watch.text)
 
     def _run_on_helper(self, helper: Engine, *call: Any) -> Any:
-        self._take_gpu()
+        self.on_device.take_gpu()
         try:
             self.losses.check()
             return helper.run(*call)
@@ -130,14 +126,9 @@ class Ranks:
             self.calls.settle()
         return error
 
-    def _take_gpu(self) -> None:
-        """In a thread of ours that calls MPI, which may move device memory there: makes this rank's GPU current."""
-        if self._gpu is not None:
-            make_current(self._gpu)
-
     def _check_calls(self) -> None:
         """`MismatchDetector.check` in a thread of its own."""
-        self._take_gpu()
+        self.on_device.take_gpu()
         self.losses.or_default(self.calls.check, None)
 
     def _check_waiting(self) -> None:
@@ -176,21 +167,8 @@ class Ranks:
 
     @loss_notification
     def device(self, signature: CallSignature) -> Device:
-        """Sets up what device buffers need at the first call, which all ranks make with the same `signature`.
-
-        Raises:
-            CommError: the same on every rank, where they do not or one has no device.
-        """
-        if self._device is None:
-            from scaffe.collectives.cuda.device import missing
-            from scaffe.collectives.cuda.setup import Device
-
-            self.compare(str(signature), missing())
-            self._gpu = current()
-            self._device = Device(self.comm, self._node_comm, self.topology)
-            for engine, group, backs_off in self._engines:
-                engine.backends["device"] = self._device.backend(engine.comm, group, backs_off)
-        return self._device
+        """See `DeviceOnDemand.setup`."""
+        return self.on_device.setup(signature)
 
     @loss_notification
     def resolved_on_device(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
@@ -212,16 +190,15 @@ class Ranks:
         self.compare(f"alloc of {n_elems} x {dtype.name} in {memory} memory", fault and f"alloc: {fault}")
         if memory == "host":
             return self.windows.allocate(n_bytes).view(dtype)
-        signature = CallSignature("alloc", AUTO, n_elems, dtype.name, memory=memory)
-        return self.device(signature).alloc(n_elems, dtype)
+        return self.device(device_call("alloc", n_elems, dtype.name)).alloc(n_elems, dtype)
 
     def describe_device(self) -> str:
         """Says how device buffers travel; all ranks call it."""
-        return self.device(CallSignature("describe_device", AUTO, 0, "uint8", memory="device")).describe()
+        return self.device(device_call("describe_device")).describe()
 
     def links(self) -> Links:
         """Describes what joins the GPUs of all ranks; all ranks call it."""
-        return self.device(CallSignature("links", AUTO, 0, "uint8", memory="device")).links
+        return self.device(device_call("links")).links
 
     @loss_notification
     def message_pair(self, array: Any) -> Callable[[], None]:
@@ -229,37 +206,17 @@ class Ranks:
         memory = memories.of(array)
         flat = memory.flat(array)
         if memory is memories.DEVICE:
-            self.device(CallSignature("message", AUTO, flat.size, flat.dtype.name, memory=memory.name))
+            self.device(device_call("message", flat.size, flat.dtype.name))
         return self.engine.message_pair(flat, memory.name)
 
     @loss_notification
     def split(self, color: Any, key: Any) -> tuple[Any, list[int]]:
-        """See Communicator.split.
-
-        Returns:
-            mpi4py's communicator of the ranks of this color, None without; and the node of each of them.
-        """
-        from mpi4py import MPI
-
-        fault = ""
-        try:
-            color, key = arguments.place_in_split(None if color == MPI.UNDEFINED else color, key)
-        except CommError as error:
-            fault = str(error)
-        self.compare("split", fault and f"split: {fault}")
-        comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key)
-        if comm == MPI.COMM_NULL:
-            return None, []
-        return comm, [self.topology.node_of_rank[rank] for rank in comm.allgather(self.comm.rank)]
+        """See Communicator.split; returns as `groups.split` does."""
+        return groups.split(self.comm, self.topology, color, key, self.compare)
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
-        """See Communicator.subset; returns as `split` does."""
-        group = self.comm.Get_group()
-        chosen = group.Incl(ranks)
-        comm = self.comm.Create_group(chosen)
-        chosen.Free()
-        group.Free()
-        return comm, [self.topology.node_of_rank[rank] for rank in ranks]
+        """See Communicator.subset; returns as `groups.split` does."""
+        return groups.subset(self.comm, self.topology, ranks)
 
     def end(self) -> Any:
         """After a loss: ends what still runs, nobody uses these ranks again.
@@ -286,7 +243,8 @@ class Ranks:
         if not self.losses.has_loss:
             fault = next(filter(None, (each.fault() for each in messages)), "")
             self.compare("free", fault and f"free: {fault}")
-        give_back(self._engines, messages, self._fault_tolerant, self.calls, self._device, self.losses)
+        groups.free_resources(self._engines, messages, self._fault_tolerant, self.calls, self.on_device.device,
+                              self.losses)
 
     @loss_notification
     def barrier(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from scaffe.collectives.runtime.freed import ForkAware
+from scaffe.collectives.runtime.freed_communicator import ForkAware
 from scaffe.collectives.server.protocol.client import Client
 from scaffe.collectives.server.protocol.mailbox import Mailbox
 from scaffe.collectives.server.protocol.messages import Settings, encode

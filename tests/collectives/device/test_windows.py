@@ -9,7 +9,7 @@ from scaffe.collectives import CommError
 
 
 def windows(communicator):
-    return communicator._ranks._device.windows
+    return communicator._ranks.on_device.device.windows
 
 
 def test_windows_start_at_zero_and_may_be_empty(communicator):

@@ -22,33 +22,31 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.messages import message
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+@message
+class _Transfer:
+    """A message of elements [start, stop) between this rank and rank `peer`."""
+
+    peer: int
+    start: int
+    stop: int
+
+
+@message
+class Send(_Transfer):
     """Send elements [start, stop) to rank `peer`."""
 
-    peer: int
-    start: int
-    stop: int
 
-
-@dataclass(frozen=True, slots=True)
-class Recv:
+@message
+class Recv(_Transfer):
     """Overwrite elements [start, stop) with the next message from rank `peer`."""
 
-    peer: int
-    start: int
-    stop: int
 
-
-@dataclass(frozen=True, slots=True)
-class RecvReduce:
+@message
+class RecvReduce(_Transfer):
     """Replace elements [start, stop) by op(own, received) with the next message from rank `peer`."""
-
-    peer: int
-    start: int
-    stop: int
 
 
 Step = Send | Recv | RecvReduce

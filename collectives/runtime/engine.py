@@ -54,14 +54,14 @@ class Execution:
         self.waits_for = [NONE if line.kind is Kind.COMBINE else peers[line.step] for line in program]
 
     def run(self, watch: Watch) -> None:
-        """Takes part once; `watch` learns where this rank is, so that a missing peer can be named."""
+        """Runs the plan once. `watch` is told of the progress, so that it can name a missing peer."""
         watch.begin(self.waits_for)
         for watch.position, call in enumerate(self.calls):
             call()
         watch.end()
 
     def free(self) -> None:
-        """Gives the messages back to MPI."""
+        """Frees the messages."""
         for message, _ in self._messages:
             message.Free()
 
@@ -98,7 +98,7 @@ Run = Callable[[Any, Any], None]
 
 
 class Engine:
-    """Blocking collectives on a communicator, a channel and a cache of plans of its own.
+    """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans.
 
     Attributes:
         watch: knows where this engine's thread is.
@@ -168,7 +168,7 @@ class Engine:
         return there_and_back
 
     def free(self) -> None:
-        """Gives back to MPI the messages of all plans; nothing runs, or will."""
+        """Frees the messages of all plans. Nothing runs any more."""
         for execution in self._executions.values():
             execution.free()
         self._executions.clear()
@@ -208,7 +208,7 @@ class Engine:
         return ""
 
     def _runner(self, signature: CallSignature, backend: Backend) -> Run:
-        """What runs the signature's collective from now on."""
+        """Makes the call that runs the signature's collective."""
         algorithm, watch = signature.algorithm, self.watch
         if algorithm.library:
             call = backend.calls[algorithm.library].run
@@ -258,5 +258,5 @@ class Engine:
 
 
 def _tag(signature: CallSignature) -> int:
-    """Messages of different calls do not meet: ranks whose calls differ wait, and are found out (see `mismatch`)."""
+    """A tag made of the call: messages of different calls never match, so that a mismatch is detected (`mismatch`)."""
     return TAG + 1 + crc32(str(signature).encode()) % TAGS

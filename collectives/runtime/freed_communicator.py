@@ -1,4 +1,4 @@
-"""Freeing a communicator, and what it has in place of its ranks afterwards, or in a forked child."""
+"""Frees a communicator. Calls on a freed one, and in a forked child, raise CommError."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import flush_output
 
 RANK_ATTRIBUTES = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "links", "check_lost")
-"""A communicator's attributes that all of its calls go through."""
+"""The attributes of a communicator that its calls go through: they are invalidated when it is freed."""
 FREED = "the communicator has been freed: expected no call on it after free()"
 
 
 class Invalidated:
-    """Whatever it is asked for, called as or told is the same error."""
+    """Stands in for an attribute that can no longer be used: every use raises the same CommError."""
 
     def __init__(self, line: str) -> None:
         self.__dict__["_line"] = line
@@ -36,30 +36,30 @@ class Invalidated:
 
 
 def invalidate(owner: object, names: Iterable[str], line: str) -> None:
-    """From now on any use of these attributes of an object is a CommError with a line."""
+    """Invalidates attributes of an object: any use of them raises CommError with this line from now on."""
     for name in names:
         setattr(owner, name, Invalidated(line))
 
 
 def forked_child_line() -> str:
-    """What a forked child is told that makes a call of a rank's."""
+    """The error for a call on a communicator or server in a forked child."""
     return (f"forked child {os.getpid()} of process {os.getppid()}: expected calls on communicators and servers in "
             "that process alone, which is the rank")
 
 
 class ForkAware:
-    """What reaches other ranks by some attributes, which it has no longer in a forked child.
+    """The base of objects that reach other ranks, and cannot do so in a forked child.
 
     Attributes:
-        rank_attributes: their names.
-        is_inherited: whether this is a forked child.
+        rank_attributes: names of the attributes that reach other ranks; invalidated in a forked child.
+        is_inherited: whether this process is a forked child.
     """
 
     rank_attributes: tuple[str, ...] = ()
     is_inherited = False
 
     def invalidate_in_child(self) -> None:
-        """Be so from now on."""
+        """Has the attributes invalidated in children that this process forks from now on."""
         forking.in_child(self._invalidate)
 
     def _invalidate(self) -> None:
@@ -68,7 +68,7 @@ class ForkAware:
 
 
 class Freeable(ForkAware):
-    """What a communicator does at its end."""
+    """The base of a communicator: how it is freed, and how it ends the job."""
 
     rank_attributes = RANK_ATTRIBUTES
     _comm: Any
@@ -76,17 +76,17 @@ class Freeable(ForkAware):
     _is_freed = False
 
     def free(self) -> None:
-        """Gives back to MPI what this communicator holds of it, and ends its threads. All of its ranks call it.
+        """Frees what this communicator holds of MPI, and ends its threads. All of its ranks call it.
 
         What has been started is done first. Arrays from `alloc` stay, on a device their memory does until the process
         ends, and so do communicators that were made of this one. Any call after this one is a CommError, but for
         `abort`, and for `free`, which does nothing then.
 
-        After RankLost it ends this rank's threads alone, and nobody waits: MPI keeps what is shared with a lost rank.
+        After RankLost it ends this rank's threads only and does not wait: MPI keeps what is shared with a lost rank.
 
         Raises:
-            CommError: the same on every rank, where one makes another call, or has a receive under way: nothing is
-                freed then.
+            CommError: the same on every rank, where one makes another call or has a receive under way. Nothing is freed
+                then.
         """
         if self._is_freed:
             return

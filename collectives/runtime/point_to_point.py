@@ -1,4 +1,4 @@
-"""Messages between two ranks, outside the calls that all ranks agree on: for servers and their clients."""
+"""Messages between two ranks, which other ranks need not know of: for servers and their clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAST_TAG = MAX_TAG + 1
 
 
 class Losses(Protocol):
-    """Knows which ranks are lost, and which of MPI's exceptions that has caused."""
+    """Knows which ranks are lost, and which exceptions of MPI a loss has caused."""
 
     def check_peer(self, rank: int) -> None:
         """Raises RankLost where a message to that rank is known not to arrive."""
@@ -236,10 +236,10 @@ def _any(name: str, value: int) -> str:
 
 
 class FaultTolerantMessages(ForkAware):
-    """Sends and receives that go on between the ranks that are left (`Communicator.fault_tolerant_messages`).
+    """Sends and receives that survive the loss of ranks (`Communicator.fault_tolerant_messages`).
 
-    A call that a lost rank makes fail raises RankLost, once the loss is known; what others send comes as ever. Nothing
-    is revoked, so whoever hears of no loss does not find out.
+    A call that fails by a lost rank raises RankLost once the loss is known; messages of other ranks come as before.
+    Nothing is revoked, so a rank that exchanges nothing with a lost one is not notified.
 
     Attributes:
         messages: the sends and receives; for one thread.
@@ -257,7 +257,7 @@ class FaultTolerantMessages(ForkAware):
         self.invalidate_in_child()
 
     def lost(self) -> tuple[int, ...]:
-        """The ranks that this one knows to be lost, ascending; from now on receives from any source do without them."""
+        """The ranks known to be lost, ascending. Receives from any source no longer wait for them."""
         failed = self._comm.Get_failed()
         if failed.size > len(self._lost):
             self._comm.Ack_failed(failed.size)
@@ -286,7 +286,7 @@ class FaultTolerantMessages(ForkAware):
             return False
 
     def free(self) -> None:
-        """Gives the communicator back to MPI; all ranks call it."""
+        """Frees the communicator; all ranks call it."""
         self._comm.Free()
 
     def check_peer(self, rank: int) -> None:

@@ -1,4 +1,4 @@
-"""From what a caller gives to what all ranks must give alike: checked and agreed on once, then looked up."""
+"""Turns a call's arguments into a signature: checked, agreed on by all ranks once, then looked up."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 Resolved = tuple[CallSignature, Any, Any]
 """A call's signature, the flat array to work in, and the one that holds the values."""
 Known = list[CallSignature | None]
-"""What a call of host memory is, agreed on: for private memory, and for a window that the node's ranks share."""
+"""The agreed signature of a call on host memory: for private memory, and for a window that the node's ranks share."""
 
 
 class Resolver:
     """Signatures of the calls of one communicator.
 
     Attributes:
-        as_if_shared: whether what is left open is chosen for private memory as for a window of the node's ranks.
+        as_if_shared: whether private memory gets the algorithms that shared windows do.
     """
 
     def __init__(self, rank: int, ranks: Ranks | OneRank, selector: Selector) -> None:
@@ -100,7 +100,7 @@ class Resolver:
         return signature, flat, source
 
     def _asked(self, collective: str, op: Any, root: Any, algorithm: Any, chunk_bytes: Any) -> CallSignature:
-        """What the arguments ask for, but for the array."""
+        """The signature of all arguments but the array."""
         check_op(op)
         root = existing_rank("root", root, self._ranks.topology.n_ranks)
         chunk_bytes = integer("chunk_bytes", chunk_bytes)
@@ -111,7 +111,7 @@ class Resolver:
 
     def _signature(self, how: CallSignature, memory: memories.Memory, flat: Any,
                    is_on_helper: bool) -> tuple[tuple[int, ...], CallSignature]:
-        """The call on `flat`, what is left open resolved; and the indices of Known for which it is that."""
+        """The resolved signature of the call on `flat`, and for which indices of Known it holds."""
         if memory is memories.DEVICE:
             asked = replace(how, n_elems=flat.size, dtype=dtype_name(flat.dtype), memory=memory.name)
             return (), self._ranks.resolved_on_device(asked, flat, self._selector.table)
@@ -155,7 +155,7 @@ class Resolver:
 
 
 def _like(array: Any, out: Any) -> Any:
-    """`out`, which must be like the array."""
+    """Returns `out`. Raises CommError unless it is like the array."""
     if out.size != array.size or out.dtype != array.dtype or type(out) is not type(array):
         raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}"
                         + ("" if type(out) is type(array) else ", and in the same memory"))

@@ -12,11 +12,12 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from scaffe.collectives.messages import message
 from scaffe.collectives.server.protocol.keeper import Send
 from scaffe.collectives.server.protocol.messages import Clock, Read, Ready, Release, Source, ToShard, Update, WorkerLeft
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Push:
     """Send the shard the sum of these workers' updates of a batch, in this order; ``update`` announces it."""
 
@@ -24,7 +25,7 @@ class Push:
     workers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Tell:
     """Send the shard a message, which it must not see before the pushes so far have arrived.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
+from scaffe.collectives.messages import message
 from scaffe.collectives.server.protocol.messages import (
     Clock,
     Read,
@@ -24,7 +24,7 @@ from scaffe.collectives.server.protocol.messages import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Apply:
     """Sum these workers' updates of a batch, in this order, and do one step of the table's rule with the sum."""
 
@@ -33,7 +33,7 @@ class Apply:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Send:
     """Send a message to a worker."""
 

@@ -40,8 +40,7 @@ class Service:
     def __init__(self, world: Communicator, dtype: np.dtype,
                  fault_tolerant: FaultTolerantMessages | None = None) -> None:
         self._world, self._lost = world, set[int]()
-        common = world.messages if world.n_ranks > 1 else None
-        messages = common if fault_tolerant is None else fault_tolerant.messages
+        messages = (fault_tolerant or world).messages if world.n_ranks > 1 else None
         self.post = Post(messages, world.rank, dtype, fault_tolerant)
         self.seconds = 0.0
         self._parts: dict[str, Handle] = {}

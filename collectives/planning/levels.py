@@ -1,4 +1,4 @@
-"""Moves a plan from a buffer of its own into pieces of a longer one (pure)."""
+"""Plans a collective on several nodes as phases within nodes and across them (pure)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _IntervalMap:
         self._rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
 
     def of(self, start: int, stop: int) -> Iterator[Interval]:
-        """The pieces of the longer buffer that elements [start, stop) of the plan's buffer lie in."""
+        """The intervals of the longer buffer in which elements [start, stop) of the plan's buffer lie."""
         for first, end, place in self._rows:
             low, high = max(start, first), min(stop, end)
             if low < high:

@@ -121,7 +121,7 @@ class Instruction:
 
 
 class _Intervals:
-    """The buffer cut at the ends of all steps' intervals, and the steps that have touched each piece so far."""
+    """The buffer cut at the ends of all steps' intervals, and the steps that have touched each cell so far."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         cuts = sorted({step.start for step in steps} | {step.stop for step in steps})

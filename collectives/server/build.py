@@ -1,4 +1,4 @@
-"""Builds what runs on one rank of a parameter server: its shard, its gateway to other nodes."""
+"""Builds the threads of one rank of a parameter server: its shard, and its gateway to other nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scaffe.collectives.server.tables.table import Index, Table
 
 
 class Build:
-    """What the parts of one rank are built from.
+    """Builds the parts of one rank.
 
     Args:
         rank: this one.
@@ -90,7 +90,7 @@ class Build:
 
 
 def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> Communicator | None:
-    """Bring initial values to the other nodes. Collective.
+    """Broadcasts initial values to the other nodes. Collective.
 
     Args:
         ranks: all ranks.
@@ -98,7 +98,7 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> C
         given: names of the tables that have such values.
 
     Returns:
-        All ranks once more, whose messages go to the other nodes; None on a single node.
+        A communicator of all ranks for the messages between nodes; None on a single node.
     """
     if ranks.topology.n_nodes == 1:
         return None

@@ -28,9 +28,8 @@ from scaffe.collectives.server.tables.roles import (
     recovery_sources,
 )
 from scaffe.collectives.server.tables.table import Keys, Table
-from scaffe.collectives.server.workers.batch import Batch
+from scaffe.collectives.server.workers.batch import Batch, Operation
 from scaffe.collectives.server.workers.local import LocalBatch
-from scaffe.collectives.server.workers.sequence import Operation
 from scaffe.collectives.server.workers.transfer_threads import TICK_SECONDS
 from scaffe.collectives.server.workers.worker_side import WorkerSide
 

@@ -218,7 +218,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 @compiled
 def gather_ranges(values: np.ndarray, ranges: np.ndarray, buffer: np.ndarray) -> None:
-    """Copy runs of elements.
+    """Copies ranges of elements.
 
     Args:
         values: source, flat.
@@ -232,7 +232,7 @@ def gather_ranges(values: np.ndarray, ranges: np.ndarray, buffer: np.ndarray) ->
 
 @compiled
 def scatter_ranges(values: np.ndarray, ranges: np.ndarray, buffer: np.ndarray) -> None:
-    """The inverse of ``gather_ranges``: copy the buffer's runs into ``values``."""
+    """The inverse of ``gather_ranges``: copies the buffer's ranges into ``values``."""
     for r in range(len(ranges)):
         target, source, n_elems = ranges[r]
         values[target : target + n_elems] = buffer[source : source + n_elems]

@@ -1,11 +1,11 @@
-"""One pass over shared memory: all ranks arrive, take pieces until none is left, and leave together.
+"""One pass over shared memory: all ranks arrive, take chunks until none is left, and leave together.
 
 A channel is a row of words, one cache line each, in memory that all ranks of the node have mapped:
 
     ARRIVED    how many ranks have arrived
     GO         the pass that has begun
-    TAKEN      how many pieces have been taken
-    FINISHED   how many pieces are finished
+    TAKEN      how many chunks have been taken
+    FINISHED   how many chunks are finished
     DONE       the last pass that is complete
     MISMATCH   the last pass on which ranks disagreed
     PEERS ...  one line per rank: its last pass, and the 64-bit signature of its call
@@ -63,7 +63,7 @@ def _begin(channel: int, n_ranks: int, epoch: Any, n_chunks: int) -> None:
 @compiled
 def _work(channel: int, epoch: Any, chunks: np.ndarray, sources: np.ndarray, targets: np.ndarray,
           addresses: np.ndarray, block: np.ndarray, op: int) -> None:
-    """Takes pieces until none is left; whoever finishes the last one marks the pass complete."""
+    """Takes chunks until none is left; whoever finishes the last one marks the pass complete."""
     n_chunks = len(chunks)
     while True:
         index: int = add_word(channel + TAKEN, 1)
@@ -90,7 +90,7 @@ def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
         epoch: the pass.
 
     Returns:
-        Ranks that have not arrived; all ranks where every one has, since any may be at work on a piece.
+        Ranks that have not arrived; all ranks where every one has, since any may be at work on a chunk.
     """
     late = [rank for rank in range(n_ranks) if not reached(channel + PEERS + LINE_BYTES * rank, epoch)]
     return late or list(range(n_ranks))

@@ -1,4 +1,4 @@
-"""What a collective does on shared memory, as tables (pure): which ranks are read and written, in which pieces."""
+"""What a collective does on shared memory, as tables (pure): which ranks are read and written, in which chunks."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
 def chunk_elems(n_elems: int, n_ranks: int, item_bytes: int) -> int:
     """Chooses how many elements a rank takes at a time.
 
-    Small enough to balance the ranks' work, large enough that taking a piece (an atomic add) costs little beside it.
+    Small enough to balance the ranks' work, large enough that taking a chunk (an atomic add) costs little beside it.
 
     Args:
         n_elems: length of the pass.

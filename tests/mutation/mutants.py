@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant("scaffe/memory/backing/pinned.py", "mover.wait(number)", "pass", TESTED),
     Mutant("scaffe/training/device_memory.py", "cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])",
            "pass", TESTED),
-    Mutant(f"{SERVER}/workers/device_rows.py", "self._lent.mark(self._cuda.get_current_stream())", "pass", ROWS),
+    Mutant(f"{SERVER}/workers/buffers.py", "self._lent.mark(self._cuda.get_current_stream())", "pass", ROWS),
     Mutant(f"{SERVER}/memory/common.py",
            "self.release(start + at * array.itemsize, (chunk.stop - at) * array.itemsize)", "pass", TABLES),
     Mutant(f"{SERVER}/memory/common.py", "self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)", "pass",

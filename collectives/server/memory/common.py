@@ -90,36 +90,40 @@ def _all_well(communicator: Communicator, own: tuple[int, int, str]) -> list[tup
 
 NAME = "scaffe-tables"  # where the file needs one for a moment
 CHUNK_BYTES = 256 << 10
-"""Of an array that is gone through in a turn."""
+"""How much of an array ``chunks`` takes at a time."""
 FOLIO_BYTES = 2 << 20
-"""A page that is used may bring those beside it that the system's cache has in one piece, aligned to so much."""
+"""Using a page may map those around it that the system's cache has in one folio, aligned to so much."""
 RESIDENT_BYTES = 2 * FOLIO_BYTES
-"""Of an array that is gone through: as much of it is in memory, at most."""
+"""At most so much of an array that is gone through is in memory."""
 
 
 class InMemory:
-    """Tables that stay in memory.
+    """The tier of tables in memory; `InFile` is that of tables in a file.
 
     Attributes:
-        keeps_all: whether they do.
+        keeps_all: whether all of the tables stay in memory.
     """
 
     keeps_all = True
 
     def release(self, addresses: np.ndarray, n_bytes: int) -> None:
-        """So many bytes at each of these addresses, int64, are not worked on any more; others than the tables' are
-        ignored. What they hold stays."""
+        """Lets ``n_bytes`` at each of these addresses, int64, leave memory; the values stay.
+
+        Addresses outside the tables are ignored.
+        """
 
     def release_all(self) -> None:
-        """Nothing is worked on any more."""
+        """Lets all tables leave memory; the values stay."""
 
     def chunks(self, array: np.ndarray) -> Iterator[slice]:
-        """Slices in which to go through a flat array of the tables; each leaves memory after its turn."""
+        """Slices in which to go through a flat array of the tables; each is released after its turn."""
         yield slice(0, array.size)
 
     def fault(self) -> str:
-        """What of the tables a disk has failed to write, in one line, as far as this rank is the one to say it; empty:
-        nothing is known. What was read before is right then."""
+        """What a disk has failed to write, in one line; empty where nothing is known, and what was read is right.
+
+        One rank of a node knows it.
+        """
         return ""
 
     def look(self) -> None:
@@ -131,8 +135,8 @@ class InMemory:
 class InFile(InMemory):
     """A file that all ranks of a node map. It has no name, so that it goes with the last process that maps it.
 
-    A page that leaves is the file's in the system's cache, which writes it and gives it up when memory is wanted: to
-    leave too early costs time, and never a value.
+    A released page stays in the system's cache until that writes it and needs its memory: to release too early costs
+    time, and never a value.
 
     Args:
         communicator: all ranks; each node has a file of its own. Collective.

@@ -19,7 +19,7 @@ Key = tuple[str | int, ...]
 
 
 def mail_slots(roles: Roles, batches: Sequence[Sized]) -> int:
-    """Slots for a mailbox that is not full before everybody has sent all that they may send without an answer."""
+    """Slots of a mailbox that holds all messages that all senders may send before they wait for an answer."""
     most = max((len(own) for own in batches), default=0)
     n_nodes = roles.topology.n_nodes
     n_senders = max(len(roles.workers), len(roles.shards)) * (1 if n_nodes == 1 else 2)
@@ -44,7 +44,7 @@ def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequ
         keeps for a rule; ("update", worker, batch) are update buffers of the node's workers;
         ("received", shard, worker, batch) has place for what one of the node's shards gets from other nodes under a
         worker's number; ("copy", shard, table's number, number) are second copies of other nodes' histories, and
-        ("stage", shard) has place for a piece of what is copied, on both nodes.
+        ("stage", shard) has place for a chunk of what is copied, on both nodes.
     """
     mailbox = mailbox_bytes(mail_slots(roles, batches))
     found: dict[Key, int] = {("shard", shard): mailbox for shard in roles.shards_on(node)}
@@ -75,7 +75,7 @@ def _copies(roles: Roles, node: int, tables: Mapping[Table, int]) -> dict[Key, i
 
 
 def lay_out(held: Mapping[Key, int]) -> tuple[dict[Key, int], int]:
-    """Lay pieces of memory out one after the other, aligned.
+    """Lay blocks of memory out one after the other, aligned.
 
     Args:
         held: bytes by key.

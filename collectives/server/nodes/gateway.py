@@ -46,7 +46,7 @@ class Gateway:
         links: makes its messages, given what takes those that come.
         proxies: by number, the other nodes' shards for which this rank speaks.
         placement: where rows lie in this node's memory.
-        stages: by shard, where pieces of histories lie: of this rank's shard, and of those whose copies it receives.
+        stages: by shard, where chunks of histories lie: of this rank's shard, and of those whose copies it receives.
         fail: called in the thread with the error that ended it.
     """
 
@@ -146,7 +146,7 @@ class Gateway:
         self._links.send(peer, encode(message, shard, worker), Outgoing([values], span, self._staging, _nothing))
 
     def _copy(self, shard: int, copy: Copy) -> None:
-        """A shard of ours sends a piece of its histories to their second copy."""
+        """A shard of ours sends a chunk of its histories to their second copy."""
         array, peer = self._stages[shard].array(copy.chunk), self._roles.copier(shard)
         if peer is not None:
             transfer = Outgoing([array], ContiguousSpan.all_of(array), self._staging, _nothing, yields=True)
@@ -187,7 +187,7 @@ class Gateway:
             self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))
 
     def _keep(self, shard: int, copy: Copy) -> None:
-        """A piece of the copy has come, all of it."""
+        """A chunk of the copy has come, all of it."""
         self._stages[shard].place(copy.chunk)
         self._links.tell(self._roles.shards[shard], encode(Kept(copy.chunk), shard, shard))
 

@@ -1,4 +1,4 @@
-"""What stands on a node for one shard of another node: a state machine. Pure, no I/O.
+"""The proxy of another node's shard: a state machine. Pure, no I/O.
 
 The node's workers talk to it as to the shard. It sums their updates and pushes once for all of them, and it pulls
 once for all who need rows of the same age. To the shard the node looks like one worker, called by the node's label:
@@ -171,7 +171,7 @@ class Proxy:
 
 
 class Arrivals:
-    """What has come over one link: pushes, announced in order, whose rows arrive in any order; other messages."""
+    """Orders what has come over one link: pushes are announced in order, their rows arrive in any order."""
 
     def __init__(self) -> None:
         self._queue: deque[ToShard] = deque()

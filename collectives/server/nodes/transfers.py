@@ -1,4 +1,4 @@
-"""Runs of elements of an array, taken as one piece."""
+"""Rows on their way between nodes: where they lie, and transfers of them in chunks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scaffe.collectives.shared.kernels import combine2, gather_ranges, scatter_r
 
 
 class ContiguousSpan:
-    """Some runs of an array, one after the other, as if they were one piece.
+    """Some ranges of an array's elements, seen as one contiguous span.
 
     Args:
-        starts, lengths: int64 (n_ranges,), offset in the array and elements of each run. Neighbours become one run.
+        starts, lengths: int64 (n_ranges,), offset in the array and elements of each range. Adjacent ones are merged.
 
     Attributes:
-        n_elems: of all runs.
+        n_elems: of all ranges.
     """
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray) -> None:
@@ -36,15 +36,15 @@ class ContiguousSpan:
         return cls(np.zeros(1, np.int64), np.array([array.size]))
 
     def slice(self, at: int, n_elems: int) -> slice | None:
-        """Where elements [at, at + n_elems) lie in the array, if in one piece; else None."""
-        run = int(np.searchsorted(self._offsets, at, "right")) - 1 if len(self._starts) > 1 else 0
-        if at + n_elems > self._offsets[run + 1]:
+        """Where elements [at, at + n_elems) of the span lie in the array, if contiguous there; else None."""
+        which = int(np.searchsorted(self._offsets, at, "right")) - 1 if len(self._starts) > 1 else 0
+        if at + n_elems > self._offsets[which + 1]:
             return None
-        start = int(self._starts[run]) + at - int(self._offsets[run])
+        start = int(self._starts[which]) + at - int(self._offsets[which])
         return slice(start, start + n_elems)
 
     def gather(self, array: np.ndarray, at: int, buffer: np.ndarray) -> None:
-        """Copy elements [at, at + len(buffer)) of the strip from the array to the buffer."""
+        """Copy elements [at, at + len(buffer)) of the span from the array to the buffer."""
         gather_ranges(array, self._clipped(at, at + buffer.size), buffer)
 
     def scatter(self, buffer: np.ndarray, at: int, array: np.ndarray) -> None:
@@ -52,7 +52,7 @@ class ContiguousSpan:
         scatter_ranges(array, self._clipped(at, at + buffer.size), buffer)
 
     def _clipped(self, at: int, stop: int) -> np.ndarray:
-        """The runs clipped to [at, stop), int64 (n_ranges, 3): offset in the array, offset from ``at`` on, length."""
+        """The ranges clipped to [at, stop), int64 (n_ranges, 3): offset in the array, offset from ``at`` on, length."""
         ranges = np.s_[np.searchsorted(self._offsets, at, "right") - 1 : np.searchsorted(self._offsets, stop, "left")]
         offsets = self._offsets[:-1][ranges]
         first = np.maximum(offsets, at)
@@ -67,7 +67,7 @@ SUM = OPS.index("sum")
 
 
 class Staging:
-    """Chunks of memory that are used again and again; for one thread. ``tier`` has what is sent and received."""
+    """A pool of chunks of memory, for one thread. ``tier``: that of the tables that are sent and received."""
 
     def __init__(self, tier: InMemory | None = None) -> None:
         self._tier = tier or InMemory()
@@ -79,21 +79,21 @@ class Staging:
         return whole[: n_elems * dtype.itemsize].view(dtype)
 
     def give_back(self, chunk: np.ndarray) -> None:
-        """``chunk``, which ``take`` gave, is not used any more."""
+        """Gives a chunk from ``take`` back."""
         self._free.append(chunk.base)  # type: ignore[arg-type]
 
     def release(self, rows: np.ndarray) -> None:
-        """Rows in one piece, of a table or of ours, have been sent, added or received."""
+        """Releases contiguous rows that have been sent, added or received; see ``InMemory.release``."""
         self._tier.release(np.array([rows.ctypes.data]), rows.nbytes)
 
 
 class Transfer:
-    """What sending and receiving have in common; ``staging`` has memory for chunks that are not in one piece.
+    """The base of sending and receiving rows; ``staging`` has memory for chunks that are not contiguous.
 
     Attributes:
         n_left: elements that have not been handed out yet.
         n_under_way: chunks handed out and not done.
-        done: called by who sends or receives the chunks, when all are done.
+        done: what ``Links`` calls when all chunks are done.
     """
 
     def __init__(self, span: ContiguousSpan, dtype: np.dtype, staging: Staging, done: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ Place = tuple[np.ndarray, ContiguousSpan]
 
 
 class RowPlacement:
-    """Finds rows in a node's memory; what it has found once it knows.
+    """Finds where rows lie in a node's memory; results are cached.
 
     Args:
         store: the memory.
@@ -220,7 +220,7 @@ class RowPlacement:
         self._ranges: dict[tuple[int, int, int], tuple[ContiguousSpan, ContiguousSpan]] = {}
 
     def updated(self, batch: int, workers: Sequence[int], shard: int) -> tuple[list[np.ndarray], ContiguousSpan]:
-        """Some workers' update buffers of a batch, which is the same for all, and the part that a shard holds."""
+        """Some workers' update buffers of a batch, whose rows are the same for all, and the part that a shard holds."""
         return [self._store.updates[w][batch] for w in workers], self._spans(batch, workers[0], shard)[1]
 
     def received(self, batch: int, worker: int, shard: int) -> Place:

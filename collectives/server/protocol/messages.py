@@ -87,14 +87,14 @@ class Final:
 
 @message
 class Copy:
-    """To the node that keeps a shard's second copy: a piece of the shard's histories follows."""
+    """To the node that keeps a shard's second copy: a chunk of the shard's histories follows."""
 
     chunk: int
 
 
 @message
 class Kept:
-    """To a shard: the piece is in its place in the second copy."""
+    """To a shard: the chunk is in its place in the second copy."""
 
     chunk: int
 

@@ -1,4 +1,4 @@
-"""What a shard does with an update: the update rules of the parameter server."""
+"""Applies updates on a shard: rules, the shard's part of each table, and the steps of each batch."""
 
 from __future__ import annotations
 

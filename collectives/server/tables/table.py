@@ -57,7 +57,7 @@ class Table:
 class Index:
     """Where the rows of a batch lie in their table: built once, used by every read and update.
 
-    Consecutive keys are merged into one run, so a batch of consecutive keys is a single slice.
+    Consecutive keys are merged into one range, so a batch of consecutive keys is a single slice.
 
     Args:
         table: the rows' table.
@@ -89,7 +89,7 @@ class Index:
         return len(self.ranges) == 1
 
     def clipped(self, start: int, stop: int) -> np.ndarray:
-        """The runs clipped to elements [start, stop) of the table: the part of the batch that one shard holds."""
+        """The ranges clipped to elements [start, stop) of the table: the part of the batch that one shard holds."""
         first = np.maximum(self.ranges[:, 0], start)
         last = np.minimum(self.ranges[:, 0] + self.ranges[:, 2], stop)
         inside = first < last
@@ -108,7 +108,7 @@ class Index:
         return keys
 
     def ascending(self) -> tuple[Index, np.ndarray | None]:
-        """The same rows in the table's order, where neighbours make the longest runs.
+        """The same rows in the table's order, where consecutive keys make the longest ranges.
 
         Returns:
             Their index, and int64 (n_rows,): for each row of this batch its place there. This very index and None where
@@ -129,7 +129,7 @@ class Index:
         if self.table != other.table:
             return False
         mine, others = (index.ranges[np.argsort(index.ranges[:, 0])] for index in (self, other))
-        after = np.searchsorted(others[:, 0], mine[:, 0] + mine[:, 2])  # the runs that begin before mine end
+        after = np.searchsorted(others[:, 0], mine[:, 0] + mine[:, 2])  # the ranges that begin before mine end
         before = after[after > 0] - 1
         return bool((others[before, 0] + others[before, 2] > mine[after > 0, 0]).any())
 
@@ -167,11 +167,11 @@ def _no_row(table: Table, key: int) -> CommError:
 
 
 CHUNK_BYTES = 4 << 20
-"""Of all histories of a piece together: what a copy takes beside itself, on either node."""
+"""Length of a chunk with all its histories: memory that a second copy takes on either node besides itself."""
 
 
 class HistoryChunk(NamedTuple):
-    """All histories of an interval of a table: they go at once, so that they are of one moment.
+    """All histories of an interval of a table. They are sent together, so that they are of one moment.
 
     Attributes:
         table: the table's number.
@@ -185,12 +185,12 @@ class HistoryChunk(NamedTuple):
 
 def history_chunks(tables: Mapping[Table, int], shard: int, n_shards: int,
                    most_bytes: int = CHUNK_BYTES) -> list[HistoryChunk]:
-    """The pieces of one shard, those of the first table first.
+    """The chunks of one shard, those of the first table first.
 
     Args:
         tables: in the order declared, with the number of histories that each one's rule keeps.
         shard, n_shards: the shard's number, and how many there are.
-        most_bytes: of a piece; one element with its histories if that is more.
+        most_bytes: of a chunk; one element with its histories if that is more.
     """
     found = []
     for number, (table, n_histories) in enumerate(tables.items()):
@@ -203,6 +203,6 @@ def history_chunks(tables: Mapping[Table, int], shard: int, n_shards: int,
 
 
 def stage_bytes(tables: Mapping[Table, int], chunks: Sequence[HistoryChunk]) -> int:
-    """Bytes of the longest piece."""
+    """Bytes of the longest chunk."""
     n_bytes = [n_histories * np.dtype(table.dtype).itemsize for table, n_histories in tables.items()]
     return max((n_bytes[chunk.table] * (chunk.stop - chunk.start) for chunk in chunks), default=0)

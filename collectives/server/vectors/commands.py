@@ -1,8 +1,8 @@
-"""What a coordinator that holds no vector can have done with vectors on shards (Dean et al., NIPS 2012, 4.2).
+"""Commands of a coordinator on vectors that lie on shards (Dean et al., NIPS 2012, 4.2). The coordinator holds none.
 
 Each shard carries a command out on its own interval of every vector; vectors are named, come into being when they are
 first written, and stay on the shards. A command that reduces gives float64 numbers, block by block of the whole vector
-(`layout.Blocks`); `merged` makes one answer of all blocks'. Pure definitions: `shard.VectorShard` runs them.
+(`shard.Blocks`); `merged` makes one answer of all blocks'. Pure definitions: `shard.VectorShard` runs them.
 """
 
 from __future__ import annotations

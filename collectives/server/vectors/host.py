@@ -1,4 +1,4 @@
-"""Messages, with or without an array, between the parts of all ranks: within a rank by a queue, else by MPI."""
+"""Sends messages, with or without an array, between the parts of all ranks, and serves a shard's vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Mail(NamedTuple):
 
 
 class Post:
-    """One rank's way to the parts of all ranks, for one thread.
+    """Sends and receives one rank's messages, for one thread: to itself by a queue, to other ranks by MPI.
 
     From one rank to another messages without arrays arrive in the order sent; later ones may pass one with an array.
 
@@ -76,7 +76,7 @@ class Post:
                 self.n_bytes += payload.nbytes
 
     def receive(self) -> Iterator[Mail]:
-        """What has come; does not wait."""
+        """Yields the messages that have come, without waiting."""
         while self._here:
             yield self._here.popleft()
         if self._messages is None:
@@ -124,9 +124,9 @@ Bundle = tuple[int, ...]
 
 
 class Host:
-    """Carries commands out, answers readers, and adds up what replicas push. No threads, no MPI.
+    """Serves a shard's vectors: runs commands, answers readers, and adds what replicas push. No threads, no MPI.
 
-    A pushed sum is kept apart until the coordinator commits it: so what a rank has sent to only some of the shards when
+    A pushed sum is staged until the coordinator commits it. So what a rank has pushed to only some of the shards when
     it dies counts on none.
 
     Args:
@@ -201,7 +201,7 @@ class Host:
         self._send(rank, message, values.copy() if len(values) else None)
 
     def _stage(self, source: int, message: m.Push, payload: np.ndarray | None) -> None:
-        if message.step > self._published.step:  # it has come before the coordinator's word
+        if message.step > self._published.step:  # it has come before the step was published
             self._ahead_of_publish.append((source, message, payload))
         elif message.step == self._published.step:
             self._staged[source, message.bundle] = payload

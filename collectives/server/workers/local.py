@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.kernels import RowOrder
 from scaffe.collectives.server.tables.table import Index, Table
-from scaffe.collectives.server.workers.sequence import BatchHandle, Recorder
+from scaffe.collectives.server.workers.batch import BatchHandle, Recorder
 from scaffe.collectives.server.workers.worker import Worker
 from scaffe.collectives.shared.kernels import gather_ranges, scatter_ranges
 

@@ -16,10 +16,9 @@ from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.protocol.client import Client
 from scaffe.collectives.server.protocol.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.tables.table import Index, Keys, Table
-from scaffe.collectives.server.workers.batch import Batch
+from scaffe.collectives.server.workers.batch import Batch, Recorder, reads_ahead
 from scaffe.collectives.server.workers.buffers import rows_of, update_of
 from scaffe.collectives.server.workers.local import LOCAL_TABLES, LocalBatch, LocalTable
-from scaffe.collectives.server.workers.sequence import Recorder, reads_ahead
 from scaffe.collectives.server.workers.transfer_threads import Inbox, Outbox, Pusher, inbox_of
 from scaffe.collectives.server.workers.worker import Worker
 

@@ -6,7 +6,7 @@ import pytest
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.workers.device_rows import DeviceRows, DeviceUpdate
+from scaffe.collectives.server.workers.buffers import DeviceRows, DeviceUpdate
 from tests import pretend
 
 N_ROWS, ROW_ELEMS, N_CLOCKS = 23, 7, 5

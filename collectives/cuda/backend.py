@@ -1,4 +1,4 @@
-"""The backend of device memory: one engine's streams, and all that works on them."""
+"""The backend of device memory for one engine: its streams, messages, kernels and libraries."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class DeviceBackend(Backend):
 
 
 class NoNode:
-    """Stands in for a node whose ranks cannot map one another's memory; `fault` refuses what would use it."""
+    """Stands in for a node whose ranks cannot map one another's memory: `DeviceBackend.fault` says why."""
 
     how = ""
 
     def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
             parts: tuple[Part, ...] = ()) -> None:
-        """See shared_levels.Node."""
+        """See runtime.backend.Node."""
         raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")

@@ -33,7 +33,7 @@ MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
 
 
 class GatherRanks(NamedTuple):
-    """Which ranks a gather kernel reads and writes: a run of sources, a run of targets with one gap at most.
+    """Which ranks a gather kernel reads and writes: consecutive sources, consecutive targets with one gap at most.
 
     Attributes:
         first_source, n_sources: the ranks whose elements are reduced.
@@ -171,11 +171,11 @@ class RowOrder:
         self._row_words, self._n_bytes = row_bytes // self._word, row_bytes * len(positions)
 
     def gather(self, spread: Any, packed: Any) -> None:
-        """Queue ``packed[i] = spread[places[i]]``; contiguous device arrays (rows, row_elems), aligned to 16 bytes."""
+        """Queue ``packed[i] = spread[positions[i]]``; contiguous arrays (rows, row_elems), aligned to 16 bytes."""
         self._queue("gather", spread, packed)
 
     def scatter(self, packed: Any, spread: Any) -> None:
-        """Queue ``spread[places[i]] = packed[i]``; see ``gather``."""
+        """Queue ``spread[positions[i]] = packed[i]``; see ``gather``."""
         self._queue("scatter", spread, packed)
 
     def _queue(self, way: str, spread: Any, packed: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the ranks of a job set up together before their first collective on device buffers."""
+"""Sets up the GPUs of a job's ranks before their first collective on device buffers."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Device:
         return f"{n_ranks} ranks on a node are more than {MOST_RANKS}" if n_ranks > MOST_RANKS else ""
 
     def _try_ipc(self) -> str:
-        """Tries to share a little memory; why that fails on this node, empty where it works."""
+        """Tries to share a little memory. Returns why that fails on this node; empty where it works."""
         try:
             prove(self.windows, self._node_comm, f"rank {self._comm.rank}")
         except CommError as error:
@@ -216,7 +216,7 @@ class Device:
             wait_until(partial(_reached, is_reached, until), backs_off=True)
 
     def _finish(self) -> None:
-        """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""
+        """At exit: completes this rank's share of collectives, which others may wait for; memory is freed then."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
             if os.getpid() == self._process:  # a forked child has no part in it
                 self._settle(time.monotonic() + LAST_WORK_SECONDS)

@@ -59,15 +59,8 @@ class DeviceNode:
         """Queues one collective: in place where all ranks' arrays lie in one window, else through staging windows.
 
         Args:
-            collective: reduce, bcast, allreduce, reduce_scatter, allgather or gather.
+            collective, op, root, parts: as in NodeGroup.run, which says what is raised.
             array: flat CuPy array, of the same length on all ranks; overwritten.
-            op: sum, max, min or prod.
-            root: of reduce, bcast and gather.
-            parts: as `schedule.segments` has them.
-
-        Raises:
-            CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places
-                in windows; on the waiting ranks, when a peer is dead or late.
         """
         if self._group.n_ranks == 1:
             return
@@ -178,7 +171,7 @@ def _owner(collective: str, part: Segment) -> int:
 
 
 def gather_ranks(part: Segment) -> GatherRanks:
-    """Describes a segment's ranks as the gather kernel takes them: its targets are a run with one gap at most."""
+    """Describes a segment's ranks as the gather kernel takes them: targets are consecutive but for one gap at most."""
     first, last = part.targets[0], part.targets[-1]
     left_out = set(range(first, last + 1)) - set(part.targets)
     return GatherRanks(part.sources[0], len(part.sources), first, last - first + 1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,11 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.losses import on_survivors
 from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
 from scaffe.collectives.planning import plan
-from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
 from scaffe.collectives.runtime.freed_communicator import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.resolver import Resolver
+from scaffe.collectives.runtime.resolver import Algorithms, Resolver
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector, tuned_table
 
@@ -53,6 +51,7 @@ class Communicator(Freeable):
 
     Attributes:
         rank, n_ranks: this one, and how many there are.
+        algorithms: which algorithms these ranks can use, and how `auto` chooses.
         links: makes a description of what joins the ranks' GPUs; every rank calls it. CommError without a GPU.
         check_lost: raises RankLost where one is known to be lost; local, for waits that are no calls of this class.
         deadline, patience: seconds after which a stopped rank counts as lost; after which waiting ends the job.
@@ -89,6 +88,7 @@ class Communicator(Freeable):
         self._selector = Selector(self.topology)
         self._resolver = Resolver(self.rank, self._ranks, self._selector)
         self._resolve, self._run = self._resolver.resolve, self._ranks.run
+        self.algorithms = Algorithms(self._resolver, self._selector)
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None,
@@ -157,28 +157,6 @@ class Communicator(Freeable):
         """The slice that `rank` (default: this one) owns in reduce_scatter and allgather. CommError for another."""
         rank = self.rank if rank is None else arguments.existing_rank("rank", rank, self.n_ranks)
         return plan.part(rank, self.n_ranks, arguments.bounded("n_elems", n_elems, 0, sys.maxsize))
-
-    def can(self, collective: str, algorithm: str) -> bool:
-        """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""
-        with contextlib.suppress(CommError):
-            return self._selector.can(collective, parse(algorithm))
-        return False
-
-    def check(self, algorithm: str) -> None:
-        """Raises CommError, the same on every rank, where no algorithm is called that."""
-        try:
-            parse(algorithm)
-        except CommError as error:
-            raise CommError(str(error), everywhere=True) from None
-
-    def bandwidth_bytes(self, collective: str, array: np.ndarray) -> int:
-        """How long a part of `array` must be, in bytes, for bytes rather than start-ups to make the time of
-        `collective` on it, by the tuned table; 0 on one rank."""
-        return 0 if self._comm is None else self._resolver.bandwidth_bytes(collective, array)
-
-    def choose_as_if_shared(self) -> None:
-        """From now on private memory gets the algorithms that memory from `alloc` does. Every rank calls it."""
-        self._resolver.as_if_shared = True
 
     # --- collectives on arrays: arguments and errors as the class has them
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,9 @@ class Resolver:
         return self._resolve_anew(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper)
 
     def bandwidth_bytes(self, collective: str, array: Any) -> int:
-        """See Communicator.bandwidth_bytes."""
+        """See Algorithms.bandwidth_bytes."""
+        if isinstance(self._ranks, OneRank):
+            return 0
         if memories.of(array) is memories.DEVICE:
             return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
         topology = self._ranks.topology
@@ -165,3 +168,35 @@ def _like(array: Any, out: Any) -> Any:
 def _require_writable(memory: memories.Memory, array: Any) -> None:
     if not memory.is_writable(array):
         raise CommError("the collective writes into its array, which is read-only: give a copy, or `out`")
+
+
+class Algorithms:
+    """Which algorithms the ranks of a communicator can use, and how `auto` chooses: `Communicator.algorithms`."""
+
+    def __init__(self, resolver: Resolver, selector: Selector) -> None:
+        """Args:
+            resolver, selector: the communicator's.
+        """
+        self._resolver, self._selector = resolver, selector
+
+    def can(self, collective: str, algorithm: str) -> bool:
+        """Whether `algorithm` can do `collective` on these ranks; False for an unknown name."""
+        with suppress(CommError):
+            return self._selector.can(collective, parse(algorithm))
+        return False
+
+    def check(self, algorithm: str) -> None:
+        """Raises CommError, the same on every rank, unless an algorithm has that name."""
+        try:
+            parse(algorithm)
+        except CommError as error:
+            raise CommError(str(error), everywhere=True) from None
+
+    def bandwidth_bytes(self, collective: str, array: Any) -> int:
+        """The least length of a part of `array`, in bytes, at which bandwidth and not latency decides the time of
+        `collective` on it, by the tuned table; 0 on one rank."""
+        return self._resolver.bandwidth_bytes(collective, array)
+
+    def choose_as_if_shared(self) -> None:
+        """Gives private memory the algorithms of memory from `alloc` from now on. Every rank calls it."""
+        self._resolver.as_if_shared = True

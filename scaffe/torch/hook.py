@@ -34,7 +34,7 @@ def ddp_hook(communicator: Communicator | None = None, wire: str = "", algorithm
         CommError: there is no such wire or algorithm.
     """
     ranks = world() if communicator is None else communicator
-    ranks.check(f"{algorithm}:{wire}" if wire else algorithm)
+    ranks.algorithms.check(f"{algorithm}:{wire}" if wire else algorithm)
 
     halves: dict[int, torch.Tensor] = {}
 

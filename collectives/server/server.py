@@ -199,17 +199,19 @@ class ParameterServer:
             self.rest()
 
     def check_disks(self) -> None:
-        """Raise CommError, on every rank, where a disk has failed to write tables in a file: else all that was read
-        before is right. Collective; a barrier."""
+        """Raise CommError, on every rank, where a disk has failed to write tables in a file. Collective; a barrier.
+
+        Without an error all that was read before is right.
+        """
         if found := next(filter(None, self.communicator.allgather_objects(self._started().tier.fault())), ""):
             raise CommError(found, everywhere=True)
 
     def rest(self) -> None:
-        """Of tables in a file, have nothing in this rank's memory that nobody works on just now; ``clock`` does so."""
+        """Let tables in a file leave this rank's memory as far as they are not in use; ``clock`` does so, too."""
         self._started().tier.release_all()
 
     def leave(self) -> None:
-        """Stop taking part as a worker: no more updates, and from now on nobody waits for this one."""
+        """Stop taking part as a worker: it makes no more updates, and nobody waits for it any longer."""
         self._mine.working().leave()
 
     def close(self) -> None:
@@ -234,7 +236,7 @@ class ParameterServer:
                 thread.stop()
 
     def recovery_sources(self, table: Table, left: Collection[int]) -> list[RecoverySource]:
-        """After RankLost: where the newest values of a table's parts are; see ``recovery_sources.recovery_sources``.
+        """After RankLost: where the newest values of a table's parts are; see ``roles.recovery_sources``.
 
         Args:
             table: one that is not local.
@@ -269,7 +271,7 @@ class ParameterServer:
         return (part.start, part.histories) if part is not None else (0, [])
 
     def copies(self, table: Table) -> list[tuple[int, list[np.ndarray]]]:
-        """As ``histories``, the second copies that this rank receives: to be restored when those are."""
+        """As ``histories``, of the second copies that this rank receives; to be restored together with those."""
         roles, store, rank = self._roles, self._started(), self.communicator.rank
         return [(table.shard(shard, len(roles.shards))[0], store.copies[shard, table])
                 for shard in roles.copies_on(roles.topology.node_of_rank[rank]) if roles.copier(shard) == rank]
@@ -297,7 +299,7 @@ class ParameterServer:
         return self._store
 
     def _while_waiting(self, what: str, waited: float) -> None:
-        """Does what ``meanwhile`` asks for; raises as ``FailureDetector.check`` does."""
+        """Calls ``meanwhile``, and raises as ``FailureDetector.check`` does."""
         if self.meanwhile is not None:
             self.meanwhile()
         self._failures.check(what, waited)

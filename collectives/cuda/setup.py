@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.backend import DeviceBackend, NoNode
+from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, NoNode, StagedCalls
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
 from scaffe.collectives.cuda.ipc.windows import DeviceWindows, prove
 from scaffe.collectives.cuda.kernels import MOST_RANKS, kernels
-from scaffe.collectives.cuda.library_calls import AwareCalls, NcclCalls, StagedCalls
 from scaffe.collectives.cuda.messages import aware
 from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport

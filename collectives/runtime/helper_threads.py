@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.request import Request
-from scaffe.collectives.suspend import SuspendAwareClock
 from scaffe.threads import Thread
 
 Task = Callable[[], object]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.suspend import SuspendAwareClock
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.transport.transport import PollBackoff
 
 ANY = -1

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
-from scaffe.collectives.suspend import SuspendAwareClock
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

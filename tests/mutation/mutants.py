@@ -79,8 +79,8 @@ MUTANTS = (
     Mutant(f"{CUDA}/messages/staging.py", "self._copied.mark(stream)", "pass", ORDER),
     Mutant(f"{CUDA}/messages/staging.py", "self._buffer.is_free() and self._ready", "self._ready", STAGING),
     Mutant(f"{CUDA}/messages/staging.py", "self._buffer.hold(self)", "pass", STAGING),
-    Mutant(f"{CUDA}/library_calls.py", "        self._wait()\n        super().run", "        super().run", VALUES),
-    Mutant(f"{CUDA}/library_calls.py", "wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)\n        "
+    Mutant(f"{CUDA}/backend.py", "        self._wait()\n        super().run", "        super().run", VALUES),
+    Mutant(f"{CUDA}/backend.py", "wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)\n        "
            "self._calls", "self._calls", VALUES),
     Mutant(f"{CUDA}/device.py", "self.hold(stream)\n        if", "if", ORDER),
     Mutant("collectives/runtime/memories.py", "device.Point.of(after).hold()", "pass", STAGING),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from scaffe.collectives.fault_tolerance import fencing
-from scaffe.collectives.suspend import LONGEST_SECONDS, SuspendAwareClock, SuspendedProcesses
+from scaffe.collectives.fault_tolerance.fencing import LONGEST_SECONDS, SuspendAwareClock, SuspendedProcesses
 
 
 def test_whoever_is_stopped_at_each_look_for_longer_than_the_deadline_is_told():

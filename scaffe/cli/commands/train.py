@@ -20,6 +20,7 @@ from scaffe.collectives.fault_tolerance.joining import JoiningRank
 from scaffe.errors import UserError
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
@@ -34,7 +35,6 @@ from scaffe.training.fault_tolerance.recovery import Build, outlive
 from scaffe.training.fault_tolerance.recovery import come_in as join_ranks
 from scaffe.training.fault_tolerance.replacement import Spawner
 from scaffe.training.fault_tolerance.trainer import Trainer
-from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals

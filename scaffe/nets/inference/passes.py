@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from scaffe.layers.base.layer import TEST
 from scaffe.layers.reshaping.split_tile import Split
-from scaffe.nets.activation_memory import memory_owners
+from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import find_groups
 from scaffe.nets.inference.known import Known

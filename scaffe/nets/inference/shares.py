@@ -13,7 +13,7 @@ import numpy as np
 from scaffe import forking
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.kernels.plans import Workers
-from scaffe.nets.activation_memory import memory_owners
+from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.trunk import Trunk, build_trunk, find_trunk, image_bytes, share_length
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node

@@ -10,9 +10,9 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.extents import WORD, n_words
-from scaffe.memory.problem.saved_activations import keep_signs
-from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.problem.unmovable import kept_by_layers
+from scaffe.memory.problem.activations import use_sign_masks
+from scaffe.memory.problem.costs import kept_by_layers
+from scaffe.memory.problem.tensors import activation_tensors
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
@@ -40,13 +40,13 @@ def test_bits_and_gradients(n_elems: int, dtype: type, n_threads: int) -> None:
     signs = np.full(n_words(n_elems), 7, WORD)
     cpu.set_threads(n_threads)
     try:
-        cpu.note_signs(y, signs)
+        cpu.save_sign_mask(y, signs)
         np.testing.assert_array_equal(signs, reference.sign_words(y))
         for slope in (0.0, 0.25):
             expected = np.where(y > 0, gy, dtype(slope) * gy)
             inplace, apart = gy.copy(), np.full_like(gy, 7)
-            cpu.relu_backward_signs(signs, inplace, inplace, slope)
-            cpu.relu_backward_signs(signs, gy, apart, slope)
+            cpu.relu_backward_mask(signs, inplace, inplace, slope)
+            cpu.relu_backward_mask(signs, gy, apart, slope)
             np.testing.assert_array_equal(inplace, expected)
             np.testing.assert_array_equal(apart, expected)
     finally:
@@ -59,9 +59,9 @@ def test_bfloat16() -> None:
     signs, gx = np.zeros(n_words(5000), WORD), halves.copy()
     from ml_dtypes import bfloat16
 
-    cpu.note_signs(halves.view(bfloat16), signs)
+    cpu.save_sign_mask(halves.view(bfloat16), signs)
     np.testing.assert_array_equal(signs, reference.sign_words(numbers))
-    cpu.relu_backward_signs(signs, gx.view(bfloat16), gx.view(bfloat16), 0.0)
+    cpu.relu_backward_mask(signs, gx.view(bfloat16), gx.view(bfloat16), 0.0)
     np.testing.assert_array_equal(gx & 0x7fff, np.where(numbers > 0, halves, 0) & 0x7fff)
 
 
@@ -72,7 +72,8 @@ def built(*layers: str) -> object:
 
 def readers(net: object, name: str) -> tuple[int, ...]:
     """The steps of backward that read a blob's data."""
-    return next(each.part.backward for each in planned_arrays(net) if each.part.name == name and not each.is_diff)
+    return next(each.tensor.backward for each in activation_tensors(net)
+                if each.tensor.name == name and not each.is_diff)
 
 
 POOLING = 'layer { name: "p" type: "Pooling" bottom: "%s" top: "p" pooling_param { kernel_size: 3 stride: 2 } }'
@@ -94,8 +95,8 @@ def test_a_net_computes_the_same_bits(name: str, unfused: bool) -> None:
     layers, is_read = NETS[name]
     plain, kept = built(*layers), built(*layers)
     before = kept_by_layers(kept)
-    keep_signs(kept)
-    n_relus = sum(getattr(node.layer, "keeps_signs", False) for node in kept.nodes)
+    use_sign_masks(kept)
+    n_relus = sum(getattr(node.layer, "uses_sign_mask", False) for node in kept.nodes)
     assert (kept_by_layers(kept) - before > n_relus * kept.blobs["x"].n_elems // 8) == bool(n_relus)
     x = np.random.default_rng(3).standard_normal((3, 4, 40, 41)).astype(np.float32)
     for net in (plain, kept):
@@ -111,5 +112,5 @@ def test_a_net_computes_the_same_bits(name: str, unfused: bool) -> None:
     np.testing.assert_array_equal(kept.blobs["x"].diff, plain.blobs["x"].diff)
     assert np.abs(kept.params.diff).max() > 0
     assert {blob: bool(readers(kept, blob)) for blob in is_read} == is_read
-    keepers = {node.bottom_names[0] for node in kept.nodes if getattr(node.layer, "keeps_signs", False)}
+    keepers = {node.bottom_names[0] for node in kept.nodes if getattr(node.layer, "uses_sign_mask", False)}
     assert not any(is_read.get(blob) for blob in keepers)  # else the bits are of no use

@@ -9,31 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf import text_format
+from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
+from scaffe.memory.problem.activations import arena_bytes, data_parts, diff_parts, pass_diffs, reuse_activations
+from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import (
-    arena_bytes,
-    data_parts,
-    diff_parts,
-    pass_diffs,
-    reuse_activations,
-    training_bytes,
-)
-from scaffe.nets.arena import ALIGN_BYTES, Lifetime, lower_bound, place
+from scaffe.nets.blob_memory import ALIGN_BYTES, Lifetime, lower_bound, place
 from scaffe.nets.build import build_net
 from scaffe.nets.fusion import fuse_layers, join_backward
-from scaffe.nets.layer_memory import unfolded_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from tests import pretend
 from tests.pretend import memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
-from nets.prototxt import prototxt  # noqa: E402
 
 NETS = ("lenet", "cifar10_quick", "caffenet", "googlenet")
 AWKWARD = """layer { name: "in" type: "Input" top: "x" top: "label" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 }
@@ -249,5 +242,5 @@ def test_training_takes_the_memory_that_summary_predicts(monkeypatch, net):
         strategy="auto", reduce="auto", scal="strong", threads=1, readers=1, level=0, stage="", gpu="0",
         allow_nan=False))
     solver.solve()
-    predicted = training_bytes(solver.net, 1) + unfolded_bytes(solver.net) - WORKSPACE_BYTES
-    assert memory.counters.peak - before - WORKSPACE_BYTES == pytest.approx(predicted, rel=0.1)
+    forecast = training_bytes(solver.net, 1) + unfolded_bytes(solver.net) - WORKSPACE_BYTES
+    assert memory.counters.peak - before - WORKSPACE_BYTES == pytest.approx(forecast, rel=0.1)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from scaffe.mapped_memory import HUGE_BYTES, PAGE_BYTES
-from scaffe.memory.problem.chunks import pages_of_blocks
+from scaffe.memory.problem.layer_groups import pages_of_blocks
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -16,7 +16,7 @@ from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
 from scaffe.collectives import grow
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.fault_tolerance.joining import Newcomer
+from scaffe.collectives.fault_tolerance.joining import JoiningRank
 from scaffe.errors import UserError
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
@@ -132,12 +132,12 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
         solver.close()
 
 
-def come_in(newcomer: Newcomer) -> None:
+def come_in(newcomer: JoiningRank) -> None:
     """Train as a rank that another one has started."""
     options, n_wanted = newcomer.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    communicator = grow.come_in(newcomer)
+    communicator = grow.join(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     join_ranks(communicator, strategy.fault_tolerance_type.counts_updates,

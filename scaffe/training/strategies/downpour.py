@@ -208,6 +208,6 @@ class Downpour(ServerStrategy):
             first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)
             if first < last:
                 accrued, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
-                for piece in self.tables.batches[number].pieces(mine):
+                for piece in self.tables.batches[number].chunks(mine):
                     copy_into(mine[piece], accrued[piece])
                 accrued[:] = 0

@@ -1,4 +1,4 @@
-"""Freeing a communicator, and what it has in place of its ranks afterwards, or in a forked child."""
+"""Frees a communicator. Calls on a freed one, and in a forked child, raise CommError."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NoReturn, Self
 
 from scaffe import forking
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.failure import last_words
+from scaffe.collectives.failure import flush_output
 
-GONE = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "links", "check_lost")
-"""A communicator's attributes that all of its calls go through."""
+RANK_ATTRIBUTES = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "algorithms", "links", "check_lost")
+"""The attributes of a communicator that its calls go through: they are invalidated when it is freed."""
 FREED = "the communicator has been freed: expected no call on it after free()"
 
 
-class Gone:
-    """Whatever it is asked for, called as or told is the same error."""
+class Invalidated:
+    """Stands in for an attribute that can no longer be used: every use raises the same CommError."""
 
     def __init__(self, line: str) -> None:
         self.__dict__["_line"] = line
@@ -35,58 +35,58 @@ class Gone:
         self()
 
 
-def take(owner: object, names: Iterable[str], line: str) -> None:
-    """From now on any use of these attributes of an object is a CommError with a line."""
+def invalidate(owner: object, names: Iterable[str], line: str) -> None:
+    """Invalidates attributes of an object: any use of them raises CommError with this line from now on."""
     for name in names:
-        setattr(owner, name, Gone(line))
+        setattr(owner, name, Invalidated(line))
 
 
-def child_line() -> str:
-    """What a forked child is told that makes a call of a rank's."""
+def forked_child_line() -> str:
+    """The error for a call on a communicator or server in a forked child."""
     return (f"forked child {os.getpid()} of process {os.getppid()}: expected calls on communicators and servers in "
             "that process alone, which is the rank")
 
 
-class Forkable:
-    """What reaches other ranks by some attributes, which it has no longer in a forked child.
+class ForkAware:
+    """The base of objects that reach other ranks, and cannot do so in a forked child.
 
     Attributes:
-        reaching: their names.
-        is_inherited: whether this is a forked child.
+        rank_attributes: names of the attributes that reach other ranks; invalidated in a forked child.
+        is_inherited: whether this process is a forked child.
     """
 
-    reaching: tuple[str, ...] = ()
+    rank_attributes: tuple[str, ...] = ()
     is_inherited = False
 
-    def leave_in_child(self) -> None:
-        """Be so from now on."""
-        forking.in_child(self._leave)
+    def invalidate_in_child(self) -> None:
+        """Has the attributes invalidated in children that this process forks from now on."""
+        forking.in_child(self._invalidate)
 
-    def _leave(self) -> None:
-        take(self, self.reaching, child_line())
+    def _invalidate(self) -> None:
+        invalidate(self, self.rank_attributes, forked_child_line())
         self.is_inherited = True
 
 
-class Freeable(Forkable):
-    """What a communicator does at its end."""
+class Freeable(ForkAware):
+    """The base of a communicator: how it is freed, and how it ends the job."""
 
-    reaching = GONE
+    rank_attributes = RANK_ATTRIBUTES
     _comm: Any
     _ranks: Any
     _is_freed = False
 
     def free(self) -> None:
-        """Gives back to MPI what this communicator holds of it, and ends its threads. All of its ranks call it.
+        """Frees what this communicator holds of MPI, and ends its threads. All of its ranks call it.
 
         What has been started is done first. Arrays from `alloc` stay, on a device their memory does until the process
         ends, and so do communicators that were made of this one. Any call after this one is a CommError, but for
         `abort`, and for `free`, which does nothing then.
 
-        After RankLost it ends this rank's threads alone, and nobody waits: MPI keeps what is shared with a lost rank.
+        After RankLost it ends this rank's threads only and does not wait: MPI keeps what is shared with a lost rank.
 
         Raises:
-            CommError: the same on every rank, where one makes another call, or has a receive under way: nothing is
-                freed then.
+            CommError: the same on every rank, where one makes another call or has a receive under way. Nothing is freed
+                then.
         """
         if self._is_freed:
             return
@@ -96,13 +96,13 @@ class Freeable(Forkable):
 
             self._comm = MPI.COMM_WORLD  # for `abort`
         self._is_freed = True
-        take(self, GONE, FREED)
+        invalidate(self, RANK_ATTRIBUTES, FREED)
 
     def abort(self, code: int = 1) -> NoReturn:
         """Ends the job on all ranks at once with exit code `code`; in a forked child, that process alone."""
         is_rank = self._comm is not None and not self.is_inherited
         with contextlib.suppress(MemoryError):
-            last_words(is_launched=is_rank)
+            flush_output(is_launched=is_rank)
         if is_rank:
             self._comm.Abort(code)
         os._exit(code)

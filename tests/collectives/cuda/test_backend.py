@@ -3,7 +3,7 @@
 
 import pytest
 
-from scaffe.collectives.cuda import library_calls as nccl
+from scaffe.collectives.cuda import backend as nccl
 
 
 @pytest.mark.parametrize(("everyone", "fault"), [

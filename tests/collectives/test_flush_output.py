@@ -63,6 +63,6 @@ def test_output_is_flushed_and_waited_for_under_a_launcher_alone(naps, monkeypat
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(module.sys, name, SimpleNamespace(flush=partial(seen.append, name)))
     monkeypatch.setattr(module, "wait_until_read", lambda *descriptors: seen.append(descriptors))
-    module.last_words(is_launched)
+    module.flush_output(is_launched)
     assert seen == ["stdout", "stderr", *[(1, 2)] * is_launched]
     assert len(naps) == is_launched

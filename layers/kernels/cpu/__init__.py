@@ -29,7 +29,7 @@ from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, P
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.backend import Pixels
-    from scaffe.layers.kernels.cpu.columns import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
@@ -113,7 +113,7 @@ def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -
     if dtype.kind == "f" or (layer_type.takes_half(param, bottom) and all(blob.dtype == dtype for blob in bottom)):
         found: Callable[..., Any] = layer_type
         return found
-    from scaffe.layers.base.on_host import OnHost
+    from scaffe.layers.base.host_fallback import OnHost
 
     return partial(OnHost, sys.modules[__name__], layer_type)
 
@@ -151,7 +151,7 @@ def pixels(change: Any) -> Pixels:
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
-    from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+    from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
     from scaffe.layers.kernels.cpu.conv.portable import Deconvolution
 
     return Deconvolution(convolution(spec), add_bias, add_gradients)
@@ -165,11 +165,11 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
     """
     if np.dtype(dtype).kind == "V":
         return _half_product(m, n, k, transpose, np.dtype(dtype))
-    from scaffe.layers.kernels.cpu import few_rows, inner_product_plan
+    from scaffe.layers.kernels.cpu import gemv, inner_product_plan
 
     made = _full_product(m, n, k, transpose, np.dtype(dtype))
     is_plain = dtype == np.float32 and not transpose
-    return few_rows.if_faster(inner_product_plan.if_faster(made, m, n, k), m, n, k) if is_plain else made
+    return gemv.if_faster(inner_product_plan.if_faster(made, m, n, k), m, n, k) if is_plain else made
 
 
 def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
@@ -267,7 +267,7 @@ def __getattr__(name: str) -> Any:
     """Elementwise kernels, imported (with numba) when first asked for."""
     from importlib import import_module
 
-    for module in ("elementwise", "sign_words", "softmax", "channels", "column_moments"):
+    for module in ("elementwise", "softmax", "columns"):
         found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
         if found is not None:
             return found

@@ -164,7 +164,7 @@ def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -
         return found
     from functools import partial
 
-    from scaffe.layers.base.on_host import OnHost
+    from scaffe.layers.base.host_fallback import OnHost
     from scaffe.layers.kernels import cpu
 
     return partial(OnHost, cpu, layer_type)
@@ -282,8 +282,7 @@ def __getattr__(name: str) -> Any:
         from scaffe.layers.kernels import device
 
         return device.load()
-    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies",
-                   "guard"):
+    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies"):
         found = getattr(import_module(f"scaffe.layers.kernels.cuda.{module}"), name, None)
         if found is not None:
             return found

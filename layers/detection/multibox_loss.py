@@ -74,7 +74,7 @@ class MultiBoxLoss(LossLayer):
         p = self.param.multibox_loss_param
         self._check_options()
         self._matching = MatchOptions(p.match_type, p.overlap_threshold, p.ignore_cross_boundary_bbox)
-        self.temporaries, self.lasting = (8, 2) if p.mining_type == NONE else (2, 0)
+        self.temporaries, self.persistent_temporaries = (8, 2) if p.mining_type == NONE else (2, 0)
         self._wanted = list(self.param.propagate_down[:2]) or [True, True]
         nowhere = tuple(np.zeros((3, 0), np.int64))
         self._location: Gradient = nowhere, np.zeros((0, 4))

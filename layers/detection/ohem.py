@@ -85,7 +85,7 @@ class SoftmaxWithLossOhem(SoftmaxWithLoss):
     n_tops = (1, 3)
     recordable = False
     host_only = True
-    temporaries, lasting = 2, 1
+    temporaries, persistent_temporaries = 2, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops: (), the scores' shape and the labels' shape."""

@@ -211,7 +211,7 @@ class ScaleRoute(ZeroGradient):
     host_only = True
     reshape_always = True
     exact_bottoms = (0,)
-    temporaries, lasting = 3, 1
+    temporaries, persistent_temporaries = 3, 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the range. Raises LayerError for an empty one."""

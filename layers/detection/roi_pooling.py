@@ -86,7 +86,7 @@ class RoiPooling(Layer):
     n_bottoms = (2, 2)
     host_only = True
     exact_bottoms = (1,)
-    temporaries, lasting = 3, 2
+    temporaries, persistent_temporaries = 3, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""

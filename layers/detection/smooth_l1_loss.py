@@ -30,7 +30,7 @@ class SmoothL1Loss(LossLayer):
     """
 
     is_normalized = True
-    temporaries, lasting = 6, 1
+    temporaries, persistent_temporaries = 6, 1
     n_bottoms = (2, 4)
     exact_bottoms = (1, 2, 3)
 

@@ -25,7 +25,7 @@ class ConvSpec:
         group: channel groups.
         bias: whether a bias is added.
         dtype: element type.
-        direct: compute the sums of the definition, by no rearrangement that takes fewer products and rounds more.
+        direct: compute the sums of the definition, without algorithms such as Winograd's that round more.
     """
 
     in_shape: Ints

@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.kernels.plans import ReadyCalls, bound
+from scaffe.layers.kernels.plans import PreparedCalls, prepared
 from scaffe.layers.kernels.specs import LrnSpec
 
 WITHIN_CHANNEL = 1
@@ -59,9 +59,9 @@ class Lrn(Layer):
         """Write the top."""
         self._plan.forward(bottom[0].data_flat, top[0].data_flat)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
-        return bound(self._plan, bottom[0].data_flat, top[0].data_flat)
+        return prepared(self._plan, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's gradient."""
@@ -86,7 +86,7 @@ class Lcn(Layer):
             works in place.
     """
 
-    temporaries, lasting = 5, 1
+    temporaries, persistent_temporaries = 5, 1
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
 

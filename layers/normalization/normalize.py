@@ -69,7 +69,7 @@ class Normalize(Layer):
     unscaled.
     """
 
-    temporaries, lasting = 4, 1
+    temporaries, persistent_temporaries = 4, 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the scales. Raises LayerError if the bottom has fewer than 2 axes."""

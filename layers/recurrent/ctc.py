@@ -30,7 +30,7 @@ class _Ctc(LossLayer):
     n_bottoms = (2, 2)
     exact_bottoms = (1, 2, 3)
     host_only = True
-    temporaries, lasting = 8, 2
+    temporaries, persistent_temporaries = 8, 2
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Only the scores have a gradient."""

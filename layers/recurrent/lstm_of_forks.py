@@ -30,7 +30,7 @@ class Lstm(Layer):
 
     n_bottoms = (1, 2)
     exact_bottoms = (1,)
-    temporaries, lasting = 15, 7
+    temporaries, persistent_temporaries = 15, 7
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the blobs. Raises LayerError if num_output is missing or the bottom does not have its axes."""

@@ -12,8 +12,8 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
+from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.windows import conv_window
 from scaffe.layers.kernels.specs import ConvSpec
 
 
@@ -96,7 +96,7 @@ class LocalConvolution(Layer):
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {bottom.shape}")
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
-        spec = ConvSpec(bottom.shape, p.num_output, *conv_window(p, 2), 1, p.bias_term, self.context.dtype)
+        spec = ConvSpec(bottom.shape, p.num_output, *conv_geometry(p, 2), 1, p.bias_term, self.context.dtype)
         spec.check()
         return spec
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.base.windows import check_window, refuse_times
-from scaffe.layers.kernels.plans import PoolingPlan, ReadyCalls, ReluPoolingPlan, StochasticPoolingPlan, bound
+from scaffe.layers.kernels.plans import PoolingPlan, PreparedCalls, ReluPoolingPlan, StochasticPoolingPlan, prepared
 from scaffe.layers.kernels.specs import PoolSpec
 from scaffe.layers.video.pooling3d import EvenPooling
 
@@ -107,11 +107,11 @@ class Pooling(Layer):
         else:
             self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
         if self._method == "STOCHASTIC" or len(top) > 1:
             return None
-        return bound(self._pool, bottom[0].data_flat, top[0].data_flat)
+        return prepared(self._pool, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's gradient: each output's goes to the elements that it was computed from.
@@ -157,7 +157,7 @@ def window_pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
         raise LayerError("needs kernel_size, or kernel_h and kernel_w")
     else:
         values = (default, default)
-    check_window(0 if name == "pad" else 1, **{whole: values})
+    check_geometry(0 if name == "pad" else 1, **{whole: values})
     return values
 
 

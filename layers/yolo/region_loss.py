@@ -38,7 +38,7 @@ class RegionLoss(LossLayer):
     """
 
     host_only = True
-    temporaries, lasting = 8, 2
+    temporaries, persistent_temporaries = 8, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the anchors. Raises LayerError if their number is not ``num``, or boxes do not have 4 coordinates."""

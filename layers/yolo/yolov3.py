@@ -61,7 +61,7 @@ class Yolov3(LossLayer):
     """
 
     host_only = True
-    temporaries, lasting = 11, 2
+    temporaries, persistent_temporaries = 11, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the anchors. Raises LayerError if there are too few, or ``mask`` names one that is not there."""

@@ -77,11 +77,11 @@ def _unfolded(node: Node) -> int:
 
 def made_in_passes(net: Net) -> int:
     """Bytes of the arrays that layers make in passes: those that last, and the others of the layer that has most."""
-    lasting, others = 0.0, [0.0]
+    persistent_temporaries, others = 0.0, [0.0]
     for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
-        lasting += layer.lasting * n_elems
-        others.append((layer.temporaries - layer.lasting) * n_elems)
-    return ceil(lasting + max(others)) * net.params.dtype.itemsize
+        persistent_temporaries += layer.persistent_temporaries * n_elems
+        others.append((layer.temporaries - layer.persistent_temporaries) * n_elems)
+    return ceil(persistent_temporaries + max(others)) * net.params.dtype.itemsize
 
 
 def _longest(node: Node) -> int:

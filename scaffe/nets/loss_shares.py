@@ -13,7 +13,7 @@ from scaffe.layers.base.axes import NONE, PRE_FIXED, normalization
 from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import LossShare, Node, Shares
+from scaffe.nets.net_layer import LossShare, LossShares, Node
 
 MEAN = 4  # ReductionParameter.ReductionOp
 
@@ -53,7 +53,7 @@ def share_losses(net: Net, rank: int, everyone: Sequence[Lengths]) -> None:
             outputs |= {name: (1.0 if has_images[top] else node.share.value,
                                min(each[index][top][1] for each in everyone))
                         for top, name in enumerate(node.top_names) if name in net.output_names}
-    net.shares = Shares(_weight([next(iter(images.values()))], rank), outputs)
+    net.shares = LossShares(_weight([next(iter(images.values()))], rank), outputs)
 
 
 def _images(index: int, everyone: Sequence[Lengths]) -> list[int]:

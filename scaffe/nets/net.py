@@ -11,7 +11,7 @@ from scaffe.jit.cache import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import Node, Shares, all_bottoms, by_name
+from scaffe.nets.net_layer import LossShares, Node, all_bottoms, by_name
 from scaffe.nets.parts import Parts
 from scaffe.nets.steps import Steps
 
@@ -73,7 +73,7 @@ class Net:
         self.own_blobs: list[Blob] = []
         self.steps = Steps(len(nodes))
         self.parts: Parts | None = None
-        self.shares = Shares()
+        self.shares = LossShares()
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 

@@ -27,7 +27,7 @@ class LossShare(NamedTuple):
     gradient: float = 1.0
 
 
-class Shares(NamedTuple):
+class LossShares(NamedTuple):
     """What one rank has of a batch that ranks share unevenly.
 
     Attributes:
@@ -91,14 +91,14 @@ class Node:
 
         A top whose shape somebody changed counts too: it gets back the shape that the layer gives it, as in Caffe.
         """
-        if self.is_settled and self.bottoms:
+        if self.has_current_shapes and self.bottoms:
             return
         self.layer.reshape(self.bottoms, self.tops)
         self.seen_shapes = self._shapes()
         self.set_weights()
 
     @property
-    def is_settled(self) -> bool:
+    def has_current_shapes(self) -> bool:
         """Whether the layer has seen the shapes of all its blobs, and they depend on no values."""
         return self._shapes() == self.seen_shapes and not self.layer.reshape_always
 

@@ -10,7 +10,7 @@ import pytest
 
 from scaffe.data.convert import whole_folder
 from scaffe.data.convert.leveldb_writer import write_leveldb
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.errors import DataError
 from scaffe.data.sources.leveldb import LevelDbSource
 from tests.test_private_files import needs_root, owned_by_a_stranger
@@ -108,7 +108,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from scaffe.data.convert import whole_folder
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)

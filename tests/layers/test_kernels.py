@@ -10,7 +10,7 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.conv.portable import Convolution, Deconvolution
 from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
 from scaffe.layers.kernels.cpu.onednn.library import STATUS, library, reason

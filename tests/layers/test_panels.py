@@ -11,7 +11,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.conv import pointwise
 from scaffe.layers.kernels.cpu.conv.panels import in_panels, multiply_matrices, rows_at_once
-from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, suits
+from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, supports
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.onednn.winograd import products
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
@@ -147,7 +147,7 @@ def test_which_convolutions_run_so(monkeypatch):
     assert isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
     others = [spec_of(1, 8, (7, 7), 40), spec_of(1, 8, (7, 7), 64, kernel=(3, 3)), spec_of(1, 8, (7, 7), 64, group=2),
               spec_of(1, 8, (7, 7), 64, pad=(1, 0)), spec_of(1, 8, (2, 3), 64), spec_of(1, 8, (9,), 64, (2,))]
-    assert suits(fits) and not any(suits(spec) for spec in others)
+    assert supports(fits) and not any(supports(spec) for spec in others)
     monkeypatch.setattr(pointwise, "is_fast", lambda: False)
     assert not isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
 

@@ -1,4 +1,4 @@
-"""The CPU backend: kernels of oneDNN if it is installed and has one for the case, else numba and BLAS."""
+"""The CPU backend: kernels of oneDNN where it is installed and supports the case, else of numba and BLAS."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.cpu.arrays import words, zeros
+from scaffe.layers.kernels.cpu.arrays import as_bits, zeros
 from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolution
-from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, suits
+from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, supports
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
     DropoutPlan,
@@ -51,12 +51,12 @@ __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS
 describe = reason
 xp = np
 scalar = float
-PIECE_ELEMS = 1 << 16  # so many stay in a core's cache
+PIECE_ELEMS = 1 << 16  # elements that stay in a core's cache
 PLACE = "host"  # the memory in which ranks share buffers
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here
-CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
-COPIED_BYTES = 1 << 22  # of a thread: fetching one takes a tenth of that copy's time
+CHECK_EVERY = 1  # iterations between two checks of the loss: a check costs nothing here
+COPIED_BYTES = 1 << 22  # least bytes a thread copies: starting a thread takes a tenth of that copy's time
 SINGLE = np.dtype(np.float32)
 Plan = TypeVar("Plan")
 _limits: list[Any] = []  # keeps the thread limits in force
@@ -76,7 +76,7 @@ def set_threads(n_threads: int) -> None:
 
 @cache
 def workers() -> Workers:
-    """As many threads as were set, for passes over shares of a batch."""
+    """As many threads as were set, for per-image parallelism."""
     from scaffe.layers.kernels.cpu.threads.parts import WorkerThreads, n_threads
 
     return WorkerThreads(n_threads())
@@ -93,14 +93,14 @@ def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
 
 
 def synchronize() -> None:
-    """Nothing to wait for: CPU kernels are done when they return."""
+    """Does nothing: CPU kernels have finished when they return."""
 
 
 def copy_part(target: np.ndarray, source: np.ndarray) -> None:
-    """target = source, for views of one shape, any strides; converted if their types differ."""
+    """target = source, for views of equal shape and any strides; converts if their types differ."""
     from scaffe.layers.kernels.cpu.threads.parts import in_ranges
 
-    into, out_of = (words(target), words(source)) if target.dtype == source.dtype else (target, source)
+    into, out_of = (as_bits(target), as_bits(source)) if target.dtype == source.dtype else (target, source)
     most = target.nbytes // COPIED_BYTES
     if most > 1:
         in_ranges(len(into), lambda start, stop: np.copyto(into[start:stop], out_of[start:stop]), most)
@@ -109,22 +109,22 @@ def copy_part(target: np.ndarray, source: np.ndarray) -> None:
 
 
 def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
-    """The layer's type; for bfloat16, where its passes have no kernels for that, one that runs it in float32."""
+    """The class of a layer; where it has no kernels for bfloat16 and ``dtype`` is that, a HostFallback in float32."""
     if dtype.kind == "f" or (layer_type.takes_half(param, bottom) and all(blob.dtype == dtype for blob in bottom)):
         found: Callable[..., Any] = layer_type
         return found
-    from scaffe.layers.base.host_fallback import OnHost
+    from scaffe.layers.base.host_fallback import HostFallback
 
-    return partial(OnHost, sys.modules[__name__], layer_type)
+    return partial(HostFallback, sys.modules[__name__], layer_type)
 
 
 def place() -> Callable[[], None]:
-    """A call that does nothing: there is one CPU."""
+    """A function that does nothing: there is one CPU."""
     return lambda: None
 
 
 def batch_allocator() -> Callable[[int], np.ndarray]:
-    """What gives readers ordinary memory for their batches."""
+    """The function that allocates readers' batches, in ordinary memory."""
     return lambda n_elems: np.empty(n_elems, np.float32)
 
 
@@ -143,7 +143,7 @@ staging = Staging
 
 
 def pixels(change: Any) -> Pixels:
-    """What makes the net's numbers of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
+    """Converts pixels (uint8) to the net's numbers; ``change`` has mean, row_stride, column_stride and scale."""
     from scaffe.layers.kernels.cpu.pixels_plan import Pixels as MadePixels
 
     return MadePixels(change)
@@ -160,8 +160,8 @@ def deconvolution(spec: ConvSpec) -> WeightedPlan:
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
     """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``.
 
-    oneDNN is used for float32: it is faster on large weights, and rounds alike whatever the rows. BLAS libraries choose
-    kernels by them. With oneDNN the losses of 1, 2 and 4 ranks stay within 1e-5 of each other (LeNet, 50 iterations).
+    oneDNN is used for float32: it is faster on large weights, and its rounding does not depend on the number of rows,
+    by which BLAS libraries choose kernels. So 1, 2 and 4 ranks stay close to each other.
     """
     if np.dtype(dtype).kind == "V":
         return _half_product(m, n, k, transpose, np.dtype(dtype))
@@ -173,7 +173,7 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
 
 
 def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
-    """An inner product on rows of float32 or float64."""
+    """A plan of an inner product in float32 or float64."""
     from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
     from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
 
@@ -182,7 +182,7 @@ def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
 
 
 def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
-    """An inner product on bfloat16 rows."""
+    """A plan of an inner product in bfloat16."""
     if min(m, n, k) > 0:
         from scaffe.layers.kernels.cpu.onednn.inner_product import HalfInnerProduct
 
@@ -197,7 +197,7 @@ def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
     spec.check()
-    if suits(spec) and not wants_mask:
+    if supports(spec) and not wants_mask:
         from scaffe.layers.kernels.cpu.onednn.pooling import Pooling as OnednnPooling
         from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
 
@@ -267,7 +267,7 @@ def __getattr__(name: str) -> Any:
     """Elementwise kernels, imported (with numba) when first asked for."""
     from importlib import import_module
 
-    for module in ("elementwise", "softmax", "columns"):
+    for module in ("elementwise", "softmax", "channels"):
         found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
         if found is not None:
             return found

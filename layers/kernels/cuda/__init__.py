@@ -164,10 +164,10 @@ def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -
         return found
     from functools import partial
 
-    from scaffe.layers.base.host_fallback import OnHost
+    from scaffe.layers.base.host_fallback import HostFallback
     from scaffe.layers.kernels import cpu
 
-    return partial(OnHost, cpu, layer_type)
+    return partial(HostFallback, cpu, layer_type)
 
 
 def batch_allocator() -> Callable[[int], np.ndarray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.sources.leveldb import LevelDbSource
 from scaffe.flags import Flags
 

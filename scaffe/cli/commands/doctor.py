@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaffe.cli.doctor import folders, gpu, job, packages, processor, settings, slurm
-from scaffe.cli.doctor.finding import BROKEN, Finding, table
+from scaffe.cli.doctor import job, machine
+from scaffe.cli.doctor.machine import BROKEN, Finding, table
 from scaffe.collectives.launch import launched
 from scaffe.errors import UsageError
 from scaffe.flags import Flags
 
 GROUP = "This machine"
-SUBJECTS = (settings, processor, job, slurm, folders, packages, gpu)
+CHECKS = (machine.check_settings, machine.check_processor, job.check_job, job.check_srun, machine.check_folders,
+          machine.check_packages, machine.check_gpu)
 
 
 def main(argv: list[str]) -> int:
@@ -32,5 +33,5 @@ def main(argv: list[str]) -> int:
 
 
 def _look() -> Iterator[Finding]:
-    for subject in SUBJECTS:
-        yield from subject.check()
+    for check in CHECKS:
+        yield from check()

@@ -24,7 +24,7 @@ from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import columns
+from scaffe.layers.kernels.cpu import channels
 from scaffe.layers.kernels.cpu.threads import parts
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec
 from scaffe.training.strategies.base import strategies
@@ -118,12 +118,12 @@ def _train(folder: str, *flags: str) -> int:
 @contextmanager
 def _shared_work() -> Iterator[None]:
     """Threads share the smallest work, so that what they run is compiled, too; it needs what one thread runs."""
-    least = parts.LEAST_ELEMS, columns.CHUNK_ELEMS
-    parts.LEAST_ELEMS = columns.CHUNK_ELEMS = 1
+    least = parts.LEAST_ELEMS, channels.CHUNK_ELEMS
+    parts.LEAST_ELEMS = channels.CHUNK_ELEMS = 1
     try:
         yield
     finally:
-        parts.LEAST_ELEMS, columns.CHUNK_ELEMS = least
+        parts.LEAST_ELEMS, channels.CHUNK_ELEMS = least
 
 
 def _multiply_many_weights() -> None:

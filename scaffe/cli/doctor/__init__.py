@@ -1,1 +1,1 @@
-"""What ``scaffe doctor`` looks at: one subject a file, each a function that yields findings."""
+"""What ``scaffe doctor`` looks at: each subject is a function that yields findings."""

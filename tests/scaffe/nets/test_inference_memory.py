@@ -40,7 +40,7 @@ def test_memory_is_shared_by_blobs_that_are_not_needed_together():
     passes = Inference(net)
     passes.forward()
     names = [name for name in ("ra", "p", "b", "s", "rs", "d", "q", "t") if name not in
-             {hidden for run in passes._runs.values() for hidden in run.group.hidden}]
+             {hidden for run in passes._convolutions.values() for hidden in run.group.hidden}]
     spans = {name: (start := net.blobs[name].data_flat.__array_interface__["data"][0],
                     start + net.blobs[name].data_flat.nbytes) for name in names}
     assert max(b for _, b in spans.values()) - min(a for a, _ in spans.values()) < sum(b - a for a, b in spans.values())

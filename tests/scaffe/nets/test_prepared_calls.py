@@ -13,7 +13,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.nets.inference.passes import Inference
 from tests.scaffe.nets.test_inference import INPUT, add, agree, build, conv, expected, fill, norm, relu
-from tests.scaffe.nets.test_shares import layer
+from tests.scaffe.nets.test_per_image_parallelism import layer
 
 pytestmark = [pytest.mark.skipif(library() is None, reason="no oneDNN"),
               pytest.mark.skipif(checks_bounds(), reason="native code has nobody to raise to")]
@@ -48,7 +48,7 @@ def passes():
 def ready(passes):
     """The names of the first layers of what is ready, each with the number of its calls."""
     nodes = passes._net.nodes
-    return {nodes[i].name: len(found._calls) for i, found in passes._ready._found.items() if found is not None}
+    return {nodes[i].name: len(found._calls) for i, found in passes._prepared._found.items() if found is not None}
 
 
 def run(passes, seed):
@@ -91,7 +91,7 @@ def test_another_number_of_threads(passes, n_threads):
         assert not ready(passes)
         run(passes, 3)
         run(passes, 4)
-        assert ready(passes) or passes._ran_shares  # whose threads have nets of their own
+        assert ready(passes) or passes._ran_per_image  # whose threads have nets of their own
     finally:
         cpu.set_threads(1)
     run(passes, 5)
@@ -102,7 +102,7 @@ def test_layers_that_are_no_convolutions(n_threads):
     cpu.set_threads(n_threads)
     try:
         net = build(DENSE)
-        passes = Inference(net, in_shares=False)
+        passes = Inference(net, per_image=False)
         passes.lay_out()
         for seed in (1, 1, 2, 3):
             fill(net, seed)
@@ -187,7 +187,7 @@ def test_new_weights(passes):
 
 
 def test_a_call_that_fails_names_its_layer(passes):
-    found = next(found for found in passes._ready._found.values() if found is not None)
+    found = next(found for found in passes._prepared._found.values() if found is not None)
     table = found._calls._table
     before = table[0, 1]
     table[0, 1] = 0  # no primitive

@@ -1,4 +1,4 @@
-"""Forward passes of a net whose blobs a script may look at: blobs that a pass skips are computed when they are."""
+"""Passes of a net whose blobs a script may read at any time: a blob that a pass skipped is computed when it is read."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from scaffe.nets.inference.lazy_blobs import LazyBlobs, Repeatable
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 
-OFTEN = 2  # looks, each after another pass, from which on every pass writes the blob
-CUT = ""  # stands for all blobs: no blob has that name
+MANY_READS = 2  # passes after which a blob was read, from which on every pass writes it
+PARTIAL = ""  # counts partial passes in place of a blob: no blob has this name
 
 
 class WatchedBlob(UserBlob):
-    """A blob in host memory that says when somebody is about to look at its data, or to write to it.
+    """A blob in host memory that calls back before its data are read or written, and before it is reshaped.
 
     Args:
         blob: the blob.
-        look: called before each access to the data.
-        reshape: called before the blob takes another shape.
+        before_read: called before each access to the data.
+        before_reshape: called before the blob takes another shape.
     """
 
-    def __init__(self, blob: Blob, look: Callable[[], Any], reshape: Callable[[], Any]) -> None:
+    def __init__(self, blob: Blob, before_read: Callable[[], Any], before_reshape: Callable[[], Any]) -> None:
         super().__init__(blob)
-        self._look, self._before_reshape = look, reshape
+        self._before_read, self._before_reshape = before_read, before_reshape
 
     @property
     def data(self) -> np.ndarray:
         """The data, an array in Caffe's order that can be written to."""
-        self._look()
+        self._before_read()
         return self._blob.writes.lend(self._blob.data)
 
     def reshape(self, *dims: int) -> None:
@@ -47,22 +47,22 @@ class WatchedBlob(UserBlob):
         super().reshape(*dims)
 
 
-class Passes:
+class LazyPasses:
     """The forward and backward passes of one net, as a script sees them.
 
-    A whole forward pass of a TEST net runs as ``Inference`` does, and skips blobs between layers of one pass. A look at
-    such a blob computes it alone, from what that pass read, and changes nothing else. Blobs that cannot be computed so,
-    since a layer in front of them has a state or a user wrote it, those whose arrays somebody holds, and those that are
-    looked at again and again, are not skipped. A net that also runs backward, or again and again in part behind a whole
-    pass, runs as in training.
+    A complete forward pass of a TEST net runs as ``Inference`` does, and skips blobs between fused layers. Reading such
+    a blob computes it alone, from what the pass read, and changes nothing else. A blob is not skipped if it cannot be
+    computed so (a layer before it has a state, or is a user's), if somebody holds its array, or if it was read after
+    ``MANY_READS`` passes. A net that also runs backward, or that several times runs in part after a complete pass, runs
+    as in training.
     """
 
     def __init__(self, net: Net) -> None:
         self._net, self._repeatable = net, Repeatable(net)
         owners = self._repeatable.owners
         self._mates = {name: [other for other, each in net.blobs.items() if owners[id(each)] is owners[id(blob)]]
-                       for name, blob in net.blobs.items()}  # the names of all that share its memory
-        has_copies = net.context.dtype != net.context.param_dtype  # a look at a copy is not noticed
+                       for name, blob in net.blobs.items()}  # by name, the names of all blobs that share its memory
+        has_copies = net.context.dtype != net.context.param_dtype  # a read of a copy is not noticed
         self._is_plain = (has_copies or net.context.phase != TEST or net.parts is not None
                           or self._repeatable.writes_sources)
         self._others = () if self._is_plain else {*range(len(net.nodes))}.difference(self._repeatable.nodes)
@@ -70,14 +70,19 @@ class Passes:
         self._read_fused = {mate for node in self._heads for name in node.bottom_names for mate in self._mates[name]}
         self._written = [blob for node in net.nodes if node.layer.writes_params for blob in node.layer.blobs]
         self._shown: set[str] = set(self._repeatable.kept)
-        self._looks: Counter[str] = Counter()
+        self._n_reads: Counter[str] = Counter()
         self._fold()
 
     def forward(self, start: int, end: int, wanted: Collection[str]) -> float:
-        """Run layers ``start`` to ``end`` forward; the blobs ``wanted`` are looked at afterwards. Returns the loss."""
+        """Run layers ``start`` to ``end`` forward. Returns the loss.
+
+        Args:
+            start, end: indices of the first and the last layer.
+            wanted: names of blobs that the caller reads afterwards.
+        """
         if self._is_plain or start > 0 or end < len(self._net.nodes) - 1:
-            self._looks[CUT] += self._lazy.is_open
-            self._is_plain |= self._looks[CUT] >= OFTEN
+            self._n_reads[PARTIAL] += self._lazy.is_open
+            self._is_plain |= self._n_reads[PARTIAL] >= MANY_READS
             self.compute_skipped()
             self._note_params()
             loss = float(self._net.forward(start, end))
@@ -86,7 +91,7 @@ class Passes:
         self._lazy.drop()
         self._note_params()
         shown = {name for name in self._inference.hidden if self._net.blobs[name].writes.is_lent or name in wanted
-                 or self._looks[name] >= OFTEN}
+                 or self._n_reads[name] >= MANY_READS}
         if shown:
             self._shown |= {mate for name in shown for mate in self._mates[name]}
             self._inference.release()
@@ -109,26 +114,26 @@ class Passes:
         unfuse_backward(self._heads)
         self._net.backward(start, end)
 
-    def look(self, name: str) -> None:
-        """Somebody is about to look at a blob: let it hold what it does in Caffe."""
+    def before_read(self, name: str) -> None:
+        """Compute a skipped blob: a script is about to read it."""
         if name in self._read_fused:
             unfuse_backward(self._heads)
         if self._lazy.holds(name):
             self._inference.release()
             self._lazy.compute(name)
-            self._looks.update(self._mates[name])
+            self._n_reads.update(self._mates[name])
 
-    def look_at_parameter(self) -> None:
-        """Somebody is about to look at a parameter."""
+    def before_parameter_read(self) -> None:
+        """Prepare for a script that is about to read, or write, a parameter."""
         unfuse_backward(self._heads)
 
     def before_reshape(self, name: str) -> None:
-        """Somebody is about to give a blob another shape."""
+        """Compute a skipped blob: a script is about to give it another shape."""
         self._lazy.before_reshape()
-        self.look(name)
+        self.before_read(name)
 
     def compute_skipped(self) -> None:
-        """Compute what the last pass has skipped, before layers run by themselves."""
+        """Compute all blobs that the last pass skipped, before layers run one by one."""
         self._inference.release()
         self._lazy.compute_all()
 
@@ -139,16 +144,16 @@ class Passes:
         self._net.reshape()
 
     def _note_params(self) -> None:
-        """Mark the parameters that layers may write in the next pass as changed: other nets may share them."""
+        """Mark the parameters that layers may write in the next pass as changed, since other nets may share them."""
         for blob in self._written:
             blob.writes.note()
 
     def _unfuse_held(self) -> None:
-        """Let layers keep what their backward needs of blobs that somebody may write at any time."""
+        """Let layers keep what their backward needs of blobs whose arrays a script holds, and may write at any time."""
         if any(self._net.blobs[name].writes.is_lent for name in self._read_fused):
             unfuse_backward(self._heads)
 
     def _fold(self) -> None:
-        """Passes that skip what nobody is known to look at."""
+        """Make passes that skip the blobs that no script is known to read."""
         self._inference = Inference(self._net, self._shown, plain=self._others)
         self._lazy = LazyBlobs(self._net, self._repeatable, self._inference.hidden)

@@ -10,10 +10,10 @@ import pytest
 
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.threads.parts import in_ranges, set_parts
-from scaffe.layers.kernels.cpu.threads.teams import OpenmpTeam, PoolTeam
+from scaffe.layers.kernels.cpu.threads.thread_pool import OpenmpThreads, PythonThreads
 
 N_THREADS = 3
-KINDS = [pytest.param(OpenmpTeam, marks=pytest.mark.skipif(library() is None, reason="no oneDNN")), PoolTeam]
+KINDS = [pytest.param(OpenmpThreads, marks=pytest.mark.skipif(library() is None, reason="no oneDNN")), PythonThreads]
 
 
 @pytest.fixture(params=KINDS)
@@ -75,10 +75,10 @@ def test_ranges_go_on_after_one_that_failed():
 
 SIGNALLED = """
 import os, signal, threading
-from scaffe.layers.kernels.cpu.threads.teams import team
+from scaffe.layers.kernels.cpu.threads.thread_pool import thread_pool
 seen = []
 signal.signal(signal.SIGUSR1, lambda *of: seen.append(threading.current_thread() is threading.main_thread()))
-group = team(2)
+group = thread_pool(2)
 def work():
     if threading.current_thread() is threading.main_thread():
         os.kill(os.getpid(), signal.SIGUSR1)

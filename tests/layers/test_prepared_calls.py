@@ -77,17 +77,17 @@ def test_they_suit_the_thread_and_the_threads_that_they_were_made_for():
     cpu.set_threads(1)
     plan, x, y, _ = planned("pixels in parts", False)
     calls, seen = plan.bind(x, y), []
-    thread = threading.Thread(target=lambda: seen.append(calls.suit()))
+    thread = threading.Thread(target=lambda: seen.append(calls.is_valid()))
     thread.start()
     thread.join()
-    assert calls.suit()
+    assert calls.is_valid()
     assert seen == [False]
     cpu.set_threads(2)
     try:
-        assert not calls.suit()
+        assert not calls.is_valid()
     finally:
         cpu.set_threads(1)
-    assert calls.suit()
+    assert calls.is_valid()
 
 
 def test_an_array_that_is_too_short_is_refused():
@@ -104,4 +104,4 @@ def test_a_call_that_fails_ends_the_row():
     broken = type(calls)([rows[0], (rows[0][0], 0, *rows[0][2:]), rows[0]], keeps)  # no primitive
     assert broken.run() == 1
     with pytest.raises(LayerError, match="primitive_execute"):
-        broken.fail()
+        broken.raise_error()

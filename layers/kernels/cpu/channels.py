@@ -1,4 +1,4 @@
-"""Kernels of (rows, channels) matrices: sums and moments of columns, biases, learned scales."""
+"""Kernels with numbers per channel, on (rows, channels) matrices: sums and moments of columns, biases, scales."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import real, stored
-from scaffe.layers.kernels.cpu.arrays import wide, words, zeros
+from scaffe.layers.kernels.cpu.arrays import as_bits, wide, zeros
 from scaffe.layers.kernels.cpu.elementwise import are_one, relu_forward
 from scaffe.layers.kernels.cpu.threads.parts import LINE, in_parts, in_units
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
 WIDE = np.float64  # sums over many rows lose digits in float32
-BLOCK = 32  # rows whose sums are taken in the type of their numbers, before they join the others in float64
-STREAMS, STEPS = 4, 8  # a block has so many rows of each stream; kernels write the streams out
+BLOCK = 32  # rows that are summed in their own type before their sum is added in float64
+STREAMS, STEPS = 4, 8  # a block is STEPS rows of STREAMS parts of a chunk
 CHUNK_ELEMS, MOST_CHUNKS = 1 << 16, 64
 
 
@@ -25,10 +25,10 @@ def in_chunks(kernel: Callable[..., Any], n_sums: int, x: np.ndarray, *rest: Any
     """Call ``kernel(first, stop, n_each, x, *rest, sums)`` for ranges of chunks of rows, on several threads.
 
     Args:
-        kernel: compiled; of each chunk from ``first`` to ``stop`` it writes the sums, of the rows from n_each times its
-            number on, n_each or what is left. ``sums`` is (chunks, n_sums, columns), float64, of zeros. It gets arrays
-            of bfloat16 as their words.
-        n_sums: how many numbers it finds for each column.
+        kernel: compiled; writes the sums of chunks [first, stop). Chunk i has the ``n_each`` rows from i · n_each on,
+            or those that are left. ``sums`` is (chunks, n_sums, columns), float64, zero. It gets bfloat16 arrays as
+            their bits.
+        n_sums: sums for each column.
         x: (rows, columns).
         rest: further arguments, the same in every call.
 
@@ -38,9 +38,9 @@ def in_chunks(kernel: Callable[..., Any], n_sums: int, x: np.ndarray, *rest: Any
     n_rows, n_columns = x.shape
     n_each = -(-max(CHUNK_ELEMS // max(n_columns, 1), n_rows // MOST_CHUNKS, 1) // BLOCK) * BLOCK
     n_chunks = -(-n_rows // n_each)
-    shape = max(n_chunks, 1), n_sums, n_columns  # of no rows the sums are 0
+    shape = max(n_chunks, 1), n_sums, n_columns  # without rows the sums are 0
     sums = zeros(prod(shape), WIDE).reshape(shape)
-    in_units(kernel, 1, n_chunks, None, n_each, words(x), *map(_word, rest), sums)
+    in_units(kernel, 1, n_chunks, None, n_each, as_bits(x), *map(_as_bits, rest), sums)
     return sums, n_each
 
 
@@ -50,8 +50,8 @@ def column_sums(kernel: Callable[..., Any], n_sums: int, x: np.ndarray, *rest: A
     return total
 
 
-def _word(argument: Any) -> Any:
-    return words(argument) if isinstance(argument, np.ndarray) else argument
+def _as_bits(argument: Any) -> Any:
+    return as_bits(argument) if isinstance(argument, np.ndarray) else argument
 
 
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -65,8 +65,8 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @compiled
 def _moments(first: int, stop: int, n_each: int, x: np.ndarray, like: np.ndarray, found: np.ndarray) -> None:
-    """Each chunk's mean and sum of squared distances from it; sums of a block, in the type of ``like``, are about the
-    mean of those before it.
+    """Write each chunk's mean and sum of squared deviations. A block's sums, in the type of ``like``, are of deviations
+    from the mean of the rows before it.
 
     Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance" (The American Statistician, 1983).
     """
@@ -99,7 +99,8 @@ def _moments(first: int, stop: int, n_each: int, x: np.ndarray, like: np.ndarray
 @compiled(inline="always")
 def _add_block(center: np.ndarray, sums: np.ndarray, squares: np.ndarray, before: int, n_rows: int, mean: np.ndarray,
                total: np.ndarray) -> None:
-    """``before`` rows have this mean and total; n_rows more have these sums about the center, the mean before them."""
+    """Add a block of ``n_rows`` rows, with sums of deviations from ``center``, to the mean and the total of the
+    ``before`` rows before it."""
     each, share = 1 / n_rows, n_rows / (before + n_rows)
     for c in range(mean.size):
         step = sums[c] * each  # of the block's mean from the center
@@ -111,7 +112,7 @@ def _add_block(center: np.ndarray, sums: np.ndarray, squares: np.ndarray, before
 
 @compiled
 def _join(found: np.ndarray, n_each: int, n_rows: int) -> None:
-    """Make the first chunk's numbers all chunks'."""
+    """Combine all chunks' means and totals in those of the first chunk."""
     mean, total = found[0, 0], found[0, 1]
     for chunk in range(1, found.shape[0]):
         before = chunk * n_each
@@ -137,10 +138,10 @@ def add_gradients(g: np.ndarray, gb: np.ndarray, overwrite: bool) -> None:
     """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``.
 
     Raises:
-        LayerError: they differ in C.
+        LayerError: gb has not C elements.
     """
     expect_elems(g.shape[1], gb)
-    beside = LINE // gcd(gb.size, LINE)  # rows that fill whole lines together
+    beside = LINE // gcd(gb.size, LINE)  # rows that together fill whole cache lines
     rows = g.reshape(-1, beside * gb.size) if len(g) % beside == 0 and g.flags.c_contiguous else g
     total = column_sums(_add_up, 1, rows, np.zeros(0, wide(g.dtype))).reshape(-1, gb.size).sum(0)
     gb[...] = total if overwrite else gb + total.astype(gb.dtype)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import few_rows, set_threads
-from scaffe.layers.kernels.cpu.few_rows import FewRows
+from scaffe.layers.kernels.cpu import gemv, set_threads
+from scaffe.layers.kernels.cpu.gemv import GemvProducts
 
 
 def product(m: int, n: int, k: int, b: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -15,7 +15,7 @@ def product(m: int, n: int, k: int, b: np.ndarray | None = None) -> tuple[np.nda
     rng = np.random.default_rng(m)
     x, w = rng.standard_normal((m, k), np.float32), rng.standard_normal((n, k), np.float32)
     y, plan = np.full((m, n), np.nan, np.float32), cpu.inner_product(m, n, k)
-    assert isinstance(plan, FewRows)
+    assert isinstance(plan, GemvProducts)
     plan.forward(x, w, b, y)
     return y, x.astype(float) @ w.T.astype(float)
 
@@ -23,7 +23,7 @@ def product(m: int, n: int, k: int, b: np.ndarray | None = None) -> tuple[np.nda
 @pytest.mark.parametrize("m", [1, 2, 4])
 @pytest.mark.parametrize("n", [1, 4, 23, 40])
 def test_any_number_of_threads_gives_the_same_bits(m: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_rows, "LEAST_WEIGHTS", 1)
+    monkeypatch.setattr(gemv, "LEAST_WEIGHTS", 1)
     try:
         found = []
         for n_threads in (1, 2, 3):

@@ -8,9 +8,9 @@ from scaffe.errors import UserError
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.vision.pooling import Pooling
-from scaffe.nets.inference import shares
+from scaffe.nets.inference import per_image_parallelism
 from scaffe.nets.inference.passes import Inference
-from scaffe.nets.inference.trunk import find_trunk, share_length
+from scaffe.nets.inference.per_image_prefix import find_per_image_prefix, images_at_once
 from tests.scaffe.nets.test_inference import add, agree, build, conv, expected, fill, norm, relu
 
 INPUT = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: {} dim: 4 dim: 9 dim: 8 }} }} }}'
@@ -34,14 +34,14 @@ SEVEN = INPUT.format(7) + BODY + HEAD
 @pytest.fixture(params=[1, 2, 3])
 def n_threads(request, monkeypatch):
     """So many threads, and a cache that is full with two images."""
-    monkeypatch.setattr(shares, "CACHE_BYTES", 2 * 2 * 4 * 9 * 8 * 4)
+    monkeypatch.setattr(per_image_parallelism, "CACHE_BYTES", 2 * 2 * 4 * 9 * 8 * 4)
     cpu.set_threads(request.param)
     yield request.param
     cpu.set_threads(1)
 
 
-def is_in_shares(passes: Inference) -> bool:
-    return passes._ran_shares
+def runs_per_image(passes: Inference) -> bool:
+    return passes._ran_per_image
 
 
 @pytest.mark.parametrize("n_images", [1, 2, 6, 7, 11, 12, 48])
@@ -53,12 +53,12 @@ def test_outputs_are_those_of_the_whole_batch(n_threads, n_images):
         fill(net, seed)
         passes.forward()
         agree(net.blobs["end"].data, expected(text, seed)["end"])
-    assert is_in_shares(passes) or n_images in (1, 2, 7, 11) or n_threads == 1
+    assert runs_per_image(passes) or n_images in (1, 2, 7, 11) or n_threads == 1
 
 
-def test_what_the_trunk_is():
+def test_what_the_prefix_is():
     net = build(SEVEN)
-    found = find_trunk(net)
+    found = find_per_image_prefix(net)
     names = [net.nodes[i].name for i in found.members]
     assert names[0] == "a" and names[-1] == "r" and not {"in", "ip", "end"} & set(names)
     assert (found.x, found.ends) == ("x", ["r"])
@@ -69,24 +69,24 @@ def test_what_the_trunk_is():
     layer("InnerProduct", "ip", "x", "inner_product_param { num_output: 3 }") + relu("ip"), relu("x", "y"),
     conv("a", "x", more="axis: 0 kernel_size: 1"),
     relu("x") + conv("a", "x")], ids=["no convolution", "relu alone", "axis 0", "images written over"])
-def test_nets_without_a_trunk(text):
-    trunk = find_trunk(build(INPUT.format(5) + text))
-    assert trunk is None
+def test_nets_without_a_prefix(text):
+    prefix = find_per_image_prefix(build(INPUT.format(5) + text))
+    assert prefix is None
 
 
 def test_a_net_whose_layers_ranks_share_has_none():
     net = build(SEVEN)
     net.parts = object()
-    assert find_trunk(net) is None
+    assert find_per_image_prefix(net) is None
 
 
-def test_the_trunk_ends_where_others_write_into_it():
+def test_the_prefix_ends_where_others_write_into_it():
     net = build(INPUT.format(5) + conv("a", "x") + layer("Softmax", "soft", "a", "softmax_param { axis: 0 }", top="a")
                 + conv("b", "a"))
-    assert [net.nodes[i].name for i in find_trunk(net).members] == ["a"]
+    assert [net.nodes[i].name for i in find_per_image_prefix(net).members] == ["a"]
 
 
-def test_layers_that_read_the_trunk_from_its_middle(n_threads):
+def test_layers_that_read_the_prefix_from_its_middle(n_threads):
     aside = layer("InnerProduct", "aside", "p",
                   'inner_product_param { num_output: 2 weight_filler { type: "gaussian" } }')
     text = INPUT.format(12) + BODY.replace(conv("b", "p"), aside + conv("b", "p")) + HEAD
@@ -170,4 +170,4 @@ def test_the_number_of_threads_may_change_between_passes(n_threads):
     ((8, 2, 4), 4), ((101, 1, 4), 3), ((102, 1, 102), 102), ((50, 2, 4), 2), ((49, 2, 25), 25), ((100, 16, 40), 100),
     ((112, 16, 40), 7), ((0, 2, 4), 0)])
 def test_the_length_of_a_share(case, length):
-    assert share_length(*case) == length
+    assert images_at_once(*case) == length

@@ -1,4 +1,4 @@
-"""Asking for memory before it is read: processors fetch a stream ahead by themselves, but not far enough for two."""
+"""Register tiles of matrix products (the inner kernel of a GEMM), and prefetching of what they read."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ from scaffe.jit.bfloat16 import Definition, intrinsic
 from scaffe.jit.simd import LANES
 
 FLAG, BYTE = ir.IntType(32), ir.IntType(8).as_pointer()
-NEAR, NEXT = 3, 2  # what is fetched goes into the first cache, or the second
+NEAR, NEXT = 3, 2  # locality: prefetch into the first-level cache, or the second-level one
 _prefetch: Callable[..., ir.Value] = cgutils.get_or_insert_function
 
 
 @intrinsic
-def fetch(typing_context: Any, x: Any, at: Any) -> Definition:
-    """Have the line of the cache fetched that has element ``at`` of a contiguous array, counted over all its axes."""
+def prefetch(typing_context: Any, x: Any, at: Any) -> Definition:
+    """Prefetch the cache line with element ``at`` of a contiguous array, an index over all its axes.
+
+    Processors prefetch a single stream by themselves, but two streams not far enough ahead.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
-        append_fetch(builder, builder.gep(context.make_array(x)(context, builder, args[0]).data, [args[1]]), NEAR)
+        append_prefetch(builder, builder.gep(context.make_array(x)(context, builder, args[0]).data, [args[1]]), NEAR)
         return context.get_dummy_value()
 
     return types.void(x, types.int64), generate
 
 
-def append_fetch(builder: ir.IRBuilder, pointer: ir.Value, cache: int) -> None:
-    """Append what starts to bring a line into a cache; an address outside of memory does nothing."""
+def append_prefetch(builder: ir.IRBuilder, pointer: ir.Value, cache: int) -> None:
+    """Append a prefetch instruction; for an address outside of memory it does nothing."""
     kind = ir.FunctionType(ir.VoidType(), [BYTE, FLAG, FLAG, FLAG])
     to_read, data = FLAG(0), FLAG(1)
     builder.call(_prefetch(builder.module, kind, "llvm.prefetch.p0"),
                  [builder.bitcast(pointer, BYTE), to_read, FLAG(cache), data])
 
 
-VECTORS = 2  # of columns in most tiles: with eight rows as many sums as the latency of two units' additions asks for
+VECTORS = 2  # columns of most tiles: eight rows by two vectors hide the latency of two FMA units
 COLUMNS = VECTORS * LANES
-"""Columns of a panel."""
+"""Columns of a panel of packed weights."""
 _on_stack: Callable[..., ir.Value] = cgutils.alloca_once
 _tuple: Callable[..., Any] = types.UniTuple
 _declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
@@ -47,24 +50,24 @@ INDEX, NUMBER = ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(NUMBER, LANES)
 
 
-def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_runs: bool = False,
+def register_tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_runs: bool = False,
          has_x_pitch: bool = False) -> Callable[..., None]:
-    """A function for compiled code that multiplies ``n_rows`` rows by a panel of ``COLUMNS`` columns.
+    """Make a function for compiled code that multiplies ``n_rows`` rows by a panel of ``COLUMNS`` columns.
 
     Args:
-        n_rows: rows.
-        n_vectors: another number of columns, in vectors of ``LANES``.
-        has_pitch: ``places`` goes on with ``pitch``, which stands for ``COLUMNS`` between the panel's rows.
-        has_x_pitch: ``places`` goes on with ``x_pitch``, which stands for 1 between a row's numbers in x.
-        has_runs: ``places`` goes on with ``n_runs, x_run, w_run``: the sum is over so many runs of k products, each of
-            which starts ``x_run`` elements of x and ``w_run`` of w behind the one before.
+        n_rows: rows of the tile.
+        n_vectors: columns of the tile, in vectors of ``LANES``.
+        has_pitch: ``places`` continues with ``pitch``, the distance between the panel's rows in place of ``COLUMNS``.
+        has_x_pitch: ``places`` continues with ``x_pitch``, the distance between a row's numbers in x in place of 1.
+        has_runs: ``places`` continues with ``n_runs, x_run, w_run``: the sum is over ``n_runs`` runs of k products;
+            each starts ``x_run`` elements of x and ``w_run`` of w after the one before.
 
     Returns:
         (x, w, bias, added, adds, slope, y, places) → None, on flat contiguous arrays of float32, with
-        places = (at, step, k, panel, ahead, column, to, stride), int64. For each row i and column c of the panel, with
-        j from 0 to k - 1: y[to + c + i stride] is the sum of x[at + i step + j] w[panel + j COLUMNS + c], plus
-        bias[column + c], plus, if ``adds``, what ``added`` has at y's index; if that is not above 0, times ``slope``.
-        ``added`` may be y. A line of w is fetched from ``ahead + j COLUMNS`` on for each j. Indices are not checked.
+        places = (at, step, k, panel, ahead, column, to, stride), int64. For row i and column c of the panel,
+        y[to + c + i stride] = relu(bias[column + c] + sum over j < k of x[at + i step + j] w[panel + j COLUMNS + c]
+        + (``added`` at y's index, if ``adds``)), where relu multiplies what is not above 0 by ``slope``. ``added``
+        may be y. For each j, the line of w at ``ahead + j COLUMNS`` is prefetched. Indices are not checked.
     """
 
     n = N_PLACES + has_pitch + has_x_pitch + N_RUNS * has_runs
@@ -89,7 +92,7 @@ def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_run
 
 
 class _Tile:
-    """The code of one tile; ``values`` and ``places`` are the function's arguments, arrays as pointers."""
+    """Builds the code of one tile; ``values`` and ``places`` are the function's arguments, arrays as pointers."""
 
     def __init__(self, builder: ir.IRBuilder, shape: tuple[int, int], values: Sequence[ir.Value],
                  places: Sequence[ir.Value], pitches: tuple[ir.Value, ir.Value], runs: Sequence[ir.Value]) -> None:
@@ -107,7 +110,7 @@ class _Tile:
             for sums in self._sums:
                 builder.store(first, sums[vector])
         for _, offset in self._places():
-            self._fetch(self._added, offset, NEAR)
+            self._prefetch_line(self._added, offset, NEAR)
         if self._runs:
             n_runs, x_run, w_run = self._runs
             with cgutils.for_range(builder, n_runs) as loop:
@@ -129,7 +132,7 @@ class _Tile:
         offset = builder.mul(j, self._pitch)
         start = builder.add(panel, offset)
         weights = [self._load(self._w, builder.add(start, INDEX(v * LANES))) for v in range(self._n_vectors)]
-        self._fetch(self._w, builder.add(self._ahead, offset), NEXT)
+        self._prefetch_line(self._w, builder.add(self._ahead, offset), NEXT)
         multiply_add = _declared(
             builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32")
         for i, sums in enumerate(self._sums):
@@ -146,7 +149,7 @@ class _Tile:
             builder.store(result, self._vector(self._y, offset), align=4)
 
     def _places(self) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """Each vector of sums, and where in y it goes."""
+        """Each vector of sums, and its offset in y."""
         for i, sums in enumerate(self._sums):
             row = self._builder.add(self._to, self._builder.mul(self._stride, INDEX(i)))
             for vector, total in enumerate(sums):
@@ -163,5 +166,5 @@ class _Tile:
         one = self._builder.insert_element(unset, number, lane(0))
         return self._builder.shuffle_vector(one, unset, ir.VectorType(lane, LANES)([0] * LANES))
 
-    def _fetch(self, array: ir.Value, offset: ir.Value, cache: int) -> None:
-        append_fetch(self._builder, self._builder.gep(array, [offset]), cache)
+    def _prefetch_line(self, array: ir.Value, offset: ir.Value, cache: int) -> None:
+        append_prefetch(self._builder, self._builder.gep(array, [offset]), cache)

@@ -1,4 +1,4 @@
-"""Layers that run on the host in float32, whatever their net computes on and in: blobs are copied there and back."""
+"""A layer that runs on the host in float32 within a net on a device or in bfloat16; its blobs are copied."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from scaffe.layers.base.layer import Layer
 from scaffe.layers.kernels.backend import Backend
 
 
-class OnHost(Layer):
+class HostFallback(Layer):
     """Runs a float32 CPU layer in a net on a device, or in one of bfloat16: user code, files, rare layers.
 
-    Every pass waits for the device, if there is one. The parameters stay in the net's memory with those of all other
+    Every pass waits for the device, if there is one. The parameters are in the net's memory with those of all other
     layers. They are copied to the inner layer before each forward, and its gradients are added to the net's.
 
     Args:
         host: the CPU's backend.
         inner_type: the class of the CPU layer.
-        param, context: as for every layer; ``context`` is the device's.
+        param, context: as for every layer; ``context`` is the net's.
     """
 
-    temporaries = 1  # on the way to the net's memory
+    temporaries = 1  # copies on their way to the net's memory
 
     def __init__(self, host: Backend, inner_type: type[Layer], param: Any, context: Context) -> None:
         super().__init__(param, context)
@@ -33,7 +33,7 @@ class OnHost(Layer):
         for name in ("n_bottoms", "n_tops", "equal_counts", "default_loss_weight", "auto_tops", "exact_tops",
                      "reshape_always"):
             setattr(self, name, getattr(self.inner, name))
-        self._mirrors: dict[int, Blob] = {}
+        self._host_blobs: dict[int, Blob] = {}
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
         """Check with the inner layer's limits."""
@@ -72,21 +72,21 @@ class OnHost(Layer):
         self.inner.forward(self._hosts(bottom), self._hosts(top))
         self._show_shapes(top)
         for blob in top:
-            blob.data_flat[...] = self._to_device(self._mirrors[id(blob)].data_flat, blob)
+            blob.data_flat[...] = self._to_device(self._host_blobs[id(blob)].data_flat, blob)
         for mine, blob in zip(self.inner.blobs, self.blobs, strict=True):
             blob.data_flat[...] = self._to_device(mine.data_flat, blob)  # statistics change in forward
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Copy the tops' diffs to the host, run the inner layer, copy the bottoms' and add the parameters' diffs."""
         for blob in top:
-            self._mirrors[id(blob)].diff_flat[...] = self._to_host(blob.diff_flat)
+            self._host_blobs[id(blob)].diff_flat[...] = self._to_host(blob.diff_flat)
         for mine in self.inner.blobs:
             mine.clear_diff()
         self.inner.param_propagate_down = self.param_propagate_down
         self.inner.backward(self._hosts(top), propagate_down, self._hosts(bottom))
         for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted:
-                blob.diff_flat[...] = self._to_device(self._mirrors[id(blob)].diff_flat, blob)
+                blob.diff_flat[...] = self._to_device(self._host_blobs[id(blob)].diff_flat, blob)
         for mine, blob, wanted in zip(self.inner.blobs, self.blobs, self.param_propagate_down, strict=True):
             if wanted:
                 blob.diff_flat[...] += self._to_device(mine.diff_flat, blob)
@@ -100,9 +100,9 @@ class OnHost(Layer):
     # -- copies ---------------------------------------------------------------------------------------------
     def _hosts(self, blobs: Sequence[Blob]) -> list[Blob]:
         for blob in blobs:
-            if id(blob) not in self._mirrors:
-                self._mirrors[id(blob)] = self.inner.context.blob(blob.shape)
-        return [self._mirrors[id(blob)] for blob in blobs]
+            if id(blob) not in self._host_blobs:
+                self._host_blobs[id(blob)] = self.inner.context.blob(blob.shape)
+        return [self._host_blobs[id(blob)] for blob in blobs]
 
     def _shaped(self, blobs: Sequence[Blob]) -> list[Blob]:
         hosts = self._hosts(blobs)

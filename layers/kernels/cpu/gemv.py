@@ -1,4 +1,4 @@
-"""Inner products of few rows: each weight is read once, at the speed of memory."""
+"""Inner products of few rows, like a matrix-vector product (GEMV): bound by reading each weight once from memory."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
 from scaffe.layers.kernels.cpu.threads.parts import in_units
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import RowwisePlan, WeightedPlan
 
 MOST_ROWS = 4
-"""Up to so many it is faster than oneDNN, as measured: 2.0 times for one row of CaffeNet's fc6, 1.2 times for four."""
-AT_ONCE = 4  # outputs: four streams of weights keep more of memory busy than one
-LEAST_WEIGHTS = 1 << 20  # of a thread: handing over a part costs what reading them does
-REORDERED = {"reassoc", "contract"}  # sums in many lanes
+"""Up to so many rows it is faster than oneDNN: measured 2.0 times for one row of CaffeNet's fc6, 1.2 times for four."""
+AT_ONCE = 4  # outputs computed together: four streams of weights use more of the memory's bandwidth than one
+LEAST_WEIGHTS = 1 << 20  # of a part: handing one to a thread takes as long as reading them
+REORDERED = {"reassoc", "contract"}  # lets sums be vectorized
 
 
-class FewRows:
-    """y = x wᵀ + b for few rows of x; see ``WeightedPlan``.
+class GemvProducts:
+    """A plan of y = x wᵀ + b for few rows of x; see ``WeightedPlan``.
 
     Args:
-        others: computes the gradients.
-        m, n, k: rows, outputs, inputs. The weights are (N, K).
+        others: the plan that computes the gradients.
+        m, n, k: rows, outputs and inputs. x is (m, k), w (n, k), y (m, n), float32.
     """
 
     def __init__(self, others: WeightedPlan, m: int, n: int, k: int) -> None:
@@ -41,18 +41,18 @@ class FewRows:
         in_units(_products, *self._ranges, *self._arguments(x, w, b, y, relu_slope))
 
     def bind(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
-             relu_slope: float | None = None) -> Calls | None:
+             relu_slope: float | None = None) -> NativeCalls | None:
         """See Bindable. ``x`` may be a view of images that are stored in another order than the weights."""
         ordered = x if x.flags.c_contiguous else np.empty(x.shape, np.float32)
-        products = bind_units(_products, *self._ranges, *self._arguments(ordered, w, b, y, relu_slope))
+        products = prepare_units(_products, *self._ranges, *self._arguments(ordered, w, b, y, relu_slope))
         if ordered is x or products is None:
             return products
-        copy = bind_units(_copy, 1, len(x), 1, x, ordered)
+        copy = prepare_units(_copy, 1, len(x), 1, x, ordered)
         return None if copy is None else copy + products
 
     def _arguments(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                    relu_slope: float | None) -> tuple[Any, ...]:
-        """What ``_products`` takes behind its range."""
+        """The arguments of ``_products`` after its range."""
         for array, shape in ((x, self._x), (w, self._w), (y, self._y)):
             expect_elems(shape[0] * shape[1], array)
         expect_elems(self._w[0], b)
@@ -61,8 +61,8 @@ class FewRows:
 
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
-    """These products forward where they are faster than ``others``, else ``others``."""
-    return FewRows(others, m, n, k) if 0 < m <= MOST_ROWS else others
+    """A GemvProducts where its forward is faster than that of ``others``, else ``others``."""
+    return GemvProducts(others, m, n, k) if 0 < m <= MOST_ROWS else others
 
 
 @compiled
@@ -73,7 +73,7 @@ def _copy(first: int, stop: int, x: np.ndarray, y: np.ndarray) -> None:
 @compiled(error_model="numpy", fastmath=REORDERED)
 def _products(first: int, stop: int, x: np.ndarray, w: np.ndarray, bias: np.ndarray, slope: float,
               y: np.ndarray) -> None:
-    """Outputs ``first`` to ``stop``. The last four may be the last one again, so that all are summed alike."""
+    """Compute outputs [first, stop), four at a time. The last one is repeated to fill four: all are summed alike."""
     for i in range(first, stop, AT_ONCE):
         i1, i2, i3 = min(i + 1, stop - 1), min(i + 2, stop - 1), min(i + 3, stop - 1)
         w0, w1, w2, w3 = w[i], w[i1], w[i2], w[i3]

@@ -1,4 +1,4 @@
-"""Blobs of a device, or of bfloat16, as NumPy arrays: a copy that is brought up to date whenever it is accessed."""
+"""Host views: blobs on a device, or of bfloat16, as NumPy arrays that are brought up to date at each access."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ from scaffe.layers.base.layout import same_memory
 from scaffe.layers.base.writes import Writes
 from scaffe.layers.python import BlobVec, Python, UserBlob, UserLayer
 from scaffe.nets.net_layer import Node
-from scaffe.pycaffe.looks import WatchedBlob
+from scaffe.pycaffe.lazy_passes import WatchedBlob
 
 
-class MirroredBlob(UserBlob):
+class HostView(UserBlob):
     """A host copy of a blob in device memory, after Caffe's SyncedMemory; float32 if the blob is of a half type.
 
-    ``data`` and ``diff`` are copied from the device at the first access after each ``push``. What the user then writes
-    into them goes back with ``push``, which the net calls before it computes: the elements that have changed, and no
-    others, since other blobs may have the same memory. An array obtained before ``push`` is stale afterwards, as in
-    Caffe: access ``data`` or ``diff`` again.
+    ``data`` and ``diff`` are copied from the device at the first access after each ``push``. The net calls ``push``
+    before it computes, which copies the elements that the user has changed back to the device, and no others, since
+    other blobs may share the memory. An array obtained before ``push`` is stale afterwards, as in Caffe: access
+    ``data`` or ``diff`` again.
 
     Args:
         blob: the blob on the device.
-        kernels: the backend that the blob belongs to, whose current device has it. Another may be the current one
-            when the blob is looked at, or another thread.
-        look: called before each access to the data.
+        kernels: the backend of the blob, whose current device now is the blob's; at a later access it may be another.
+        before_read: called before each access to the data.
     """
 
-    _accessed: ClassVar[WeakSet[MirroredBlob]] = WeakSet()  # those whose host copy may be newer than the device's
+    _accessed: ClassVar[WeakSet[HostView]] = WeakSet()  # views whose host copy may be newer than the device's data
 
-    def __init__(self, blob: Blob, kernels: Any, look: Callable[[], Any]) -> None:
+    def __init__(self, blob: Blob, kernels: Any, before_read: Callable[[], Any]) -> None:
         super().__init__(blob)
-        self._look = look
+        self._before_read = before_read
         self._kernels, self._go_there = kernels, kernels.place()
         self._hosts: dict[str, np.ndarray] = {}
-        self._pulled: dict[str, np.ndarray] = {}  # what the device had
+        self._pulled: dict[str, np.ndarray] = {}  # what the device had when it was copied
         self._shown: set[str] = set()  # of "data" and "diff", those accessed since the last push
-        self._seen = -1, self._blob.writes  # how often the data had been written when they were copied
+        self._seen = -1, self._blob.writes  # the write count of the data when they were copied
 
     @property
     def data(self) -> np.ndarray:
         """The values, on the host."""
-        self._look()
+        self._before_read()
         return self._pull("data")
 
     @property
@@ -59,7 +58,7 @@ class MirroredBlob(UserBlob):
         super().reshape(*dims)
 
     def push(self) -> None:
-        """Copy what the user wrote into what was accessed since the last push to the device."""
+        """Copy what the user has written since the last push to the device."""
         for part in self._shown:
             self._send(part)
         self._shown.clear()
@@ -67,9 +66,9 @@ class MirroredBlob(UserBlob):
 
     @classmethod
     def push_all(cls, writes: Collection[Writes]) -> None:
-        """Copy what users wrote into blobs of other nets that share these data."""
-        for mirror in [each for each in cls._accessed if any(each._blob.writes is mine for mine in writes)]:
-            mirror._send("data")
+        """Copy what users wrote to the device, for all views whose data belong to one of ``writes``, of any net."""
+        for view in [each for each in cls._accessed if any(each._blob.writes is mine for mine in writes)]:
+            view._send("data")
 
     def _pull(self, part: str) -> np.ndarray:
         mates = [each for each in self._accessed if part in each._shown and self._has_memory_of(each, part)]
@@ -93,7 +92,7 @@ class MirroredBlob(UserBlob):
             self._seen = self._blob.writes.n, self._blob.writes
         return host
 
-    def _has_memory_of(self, other: MirroredBlob, part: str) -> bool:
+    def _has_memory_of(self, other: HostView, part: str) -> bool:
         if part == "data" or other is self:
             return self._blob.writes is other._blob.writes
         mine, others = self._blob.diff_flat, other._blob.diff_flat
@@ -116,16 +115,18 @@ class MirroredBlob(UserBlob):
         np.copyto(pulled, host)
 
 
-def show(blob: Blob, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> UserBlob:
-    """A blob as pycaffe shows it: its own memory if that is on the host and NumPy has its type, else a mirror of it.
+def view_of_blob(blob: Blob, kernels: Any, before_read: Callable[[], Any],
+                 before_reshape: Callable[[], Any]) -> UserBlob:
+    """A blob as pycaffe shows it: its own memory if that is on the host and of a NumPy type, else a HostView.
 
     Args:
         blob: the blob.
         kernels: the backend that it belongs to.
-        look, reshape: called before each access to data, and before data in host memory take another shape.
+        before_read: called before each access to the data.
+        before_reshape: called before a blob in host memory takes another shape.
     """
     is_numpys = kernels.PLACE == "host" and blob.dtype.kind == "f"
-    return WatchedBlob(blob, look, reshape) if is_numpys else MirroredBlob(blob, kernels, look)
+    return WatchedBlob(blob, before_read, before_reshape) if is_numpys else HostView(blob, kernels, before_read)
 
 
 class LayerView(UserLayer):
@@ -136,12 +137,13 @@ class LayerView(UserLayer):
         blobs: its parameter blobs.
     """
 
-    def __init__(self, node: Node, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> None:
+    def __init__(self, node: Node, kernels: Any, before_read: Callable[[], Any],
+                 before_reshape: Callable[[], Any]) -> None:
         self.type: str = node.param.type
-        self.blobs = BlobVec(show(blob, kernels, look, reshape) for blob in node.layer.blobs)
+        self.blobs = BlobVec(view_of_blob(blob, kernels, before_read, before_reshape) for blob in node.layer.blobs)
 
 
-def view_of(node: Node, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> Any:
+def view_of_layer(node: Node, kernels: Any, before_read: Callable[[], Any], before_reshape: Callable[[], Any]) -> Any:
     """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView."""
     layer = getattr(node.layer, "inner", node.layer)
-    return layer.user if isinstance(layer, Python) else LayerView(node, kernels, look, reshape)
+    return layer.user if isinstance(layer, Python) else LayerView(node, kernels, before_read, before_reshape)

@@ -1,4 +1,4 @@
-"""Threads on which a kernel's parts run: OpenMP's, on which oneDNN computes too, or else a pool of Python's."""
+"""Thread pools on which a kernel's parts run: OpenMP's threads, which oneDNN uses too, or else Python's."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from scaffe.layers.kernels.cpu.onednn.library import OPENMP, library
 Work = Callable[[], None]
 
 
-class Team(Protocol):
-    """Some threads, the caller's among them.
+class ThreadPool(Protocol):
+    """Some threads, among them the caller's.
 
     Attributes:
-        n_threads: how many.
-        native: the address of OpenMP's function that calls another on each thread, and how many these are; None where
-            only Python can call them.
+        n_threads: the number of threads.
+        native: the address of OpenMP's function that calls another on each thread, and their number; None if only
+            Python can run work on the threads.
     """
 
     n_threads: int
     native: tuple[int, int] | None
 
     def run(self, work: Work) -> None:
-        """Call ``work()`` on each thread; back when all are done. What it raises on any thread is raised here."""
+        """Call ``work()`` on each thread and wait for all. Raises what it raises on any thread."""
 
 
-def team(n_threads: int) -> Team:
-    """OpenMP's threads where oneDNN brings them: kernels that take turns with its own then find them awake."""
-    return OpenmpTeam(n_threads) if library() is not None else PoolTeam(n_threads)
+def thread_pool(n_threads: int) -> ThreadPool:
+    """OpenMP's threads if oneDNN is there, since they are then awake from its own kernels; else Python's."""
+    return OpenmpThreads(n_threads) if library() is not None else PythonThreads(n_threads)
 
 
-class OpenmpTeam:
+class OpenmpThreads:
     """The threads of GNU's OpenMP."""
 
     def __init__(self, n_threads: int) -> None:
@@ -47,10 +47,10 @@ class OpenmpTeam:
         self._parallel = signal_mask.caller(ctypes.CDLL(OPENMP).GOMP_parallel)
 
     def run(self, work: Work) -> None:
-        """As said of teams."""
+        """See ThreadPool."""
         key, errors = next(_KEYS), list[BaseException]()
 
-        def kept() -> None:  # nothing may be raised through OpenMP
+        def kept() -> None:  # exceptions must not pass through OpenMP
             try:
                 work()
             except BaseException as error:
@@ -65,7 +65,7 @@ class OpenmpTeam:
             raise errors[0]
 
 
-class PoolTeam:
+class PythonThreads:
     """A pool of Python's threads."""
 
     def __init__(self, n_threads: int) -> None:
@@ -78,7 +78,7 @@ class PoolTeam:
         self._pool = ThreadPoolExecutor(self.n_threads - 1, "kernel")
 
     def run(self, work: Work) -> None:
-        """As said of teams."""
+        """See ThreadPool."""
         running = [self._pool.submit(work) for _ in range(self.n_threads - 1)]
         try:
             work()
@@ -90,16 +90,16 @@ class PoolTeam:
 
 @cache
 def begin_region() -> int:
-    """The address of OpenMP's function that calls another on each thread of a team."""
+    """The address of OpenMP's function that begins a parallel region."""
     return ctypes.cast(ctypes.CDLL(OPENMP).GOMP_parallel, ctypes.c_void_p).value or 0
 
 
 def _enter(key: int) -> None:
-    """What each of OpenMP's threads calls."""
+    """Run the work with that key; each of OpenMP's threads calls this."""
     _WORK[key]()
 
 
 _KEYS = count()
-_WORK: dict[int, Work] = {}  # what teams run now, by the number that OpenMP passes on
+_WORK: dict[int, Work] = {}  # the work that runs now, by the key that OpenMP passes on
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(_enter)
 _ENTRY = ctypes.cast(_CALLBACK, ctypes.c_void_p).value

@@ -1,4 +1,4 @@
-"""Reading the kernel, stride, pad and dilation of convolution and pooling parameters."""
+"""Reads and checks kernel, stride, pad and dilation of convolution and pooling parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from scaffe.layers.base.errors import LayerError
 
 Ints = tuple[int, ...]
-LARGEST = 2**31 - 1  # Caffe's windows are C's int
+LARGEST = 2**31 - 1  # Caffe has them as C's int
 
 
-def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
+def conv_geometry(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Kernel, stride, pad and dilation of a ConvolutionParameter, one number per spatial axis.
 
     Raises:
@@ -22,20 +22,20 @@ def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     stride = _pair(p, "stride", "stride", n_axes) or _spread("stride", p.stride, n_axes, 1)
     pad = _pair(p, "pad", "pad", n_axes) or _spread("pad", p.pad, n_axes, 0)
     dilation = _spread("dilation", p.dilation, n_axes, 1)
-    check_window(1, kernel_size=kernel, stride=stride, dilation=dilation)
-    check_window(0, pad=pad)
+    check_geometry(1, kernel_size=kernel, stride=stride, dilation=dilation)
+    check_geometry(0, pad=pad)
     return kernel, stride, pad, dilation
 
 
 def refuse_times(p: Any, instead: str) -> None:
-    """Raise LayerError if a message has options that are C3D's alone; ``instead`` is what to do then."""
+    """Raise LayerError if a message has options that only C3D's layers have; ``instead`` says what to do then."""
     for name in ("kernel_depth", "temporal_stride", "temporal_pad", "filter_group"):
         if name in p.DESCRIPTOR.fields_by_name and p.HasField(name):
             raise LayerError(f"{name} is an option of C3D's layers Convolution3D and Pooling3D; {instead}")
 
 
-def check_window(least: int, **numbers: Ints) -> None:
-    """Raise LayerError if one of a window's numbers is less than ``least`` or more than 2^31 - 1."""
+def check_geometry(least: int, **numbers: Ints) -> None:
+    """Raise LayerError if one of the numbers is less than ``least`` or more than 2^31 - 1."""
     for name, values in numbers.items():
         if min(values, default=least) < least or max(values, default=least) > LARGEST:
             raise LayerError(f"{name} must be {'above' if least else 'at least'} 0 and below 2^31, got "

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from scaffe.jit import checks_bounds, compiled
-from scaffe.layers.kernels.cpu.threads import calls as bound_kernels
 from scaffe.layers.kernels.cpu.threads import parts
-from scaffe.layers.kernels.cpu.threads.calls import bind_parts, bind_units
+from scaffe.layers.kernels.cpu.threads import prepared_calls as bound_kernels
+from scaffe.layers.kernels.cpu.threads.prepared_calls import prepare_parts, prepare_units
 
 pytestmark = pytest.mark.skipif(checks_bounds(), reason="native code has nobody to raise to")
 
@@ -32,7 +32,7 @@ def _owned(start, stop, x, y, owners):
 @pytest.mark.parametrize(("unit", "n", "most"), [(1, 1, None), (1, 53, None), (4, 53, 2), (16, 33, None), (1, 5, 0)])
 def test_ranges_are_whole_units_that_make_up_all(unit, n, most, n_threads):
     x, y, owners = np.arange(n, dtype=np.float32), np.zeros(n), np.full(n, -1)
-    calls = bind_units(_owned, unit, n, most, x, y, owners)
+    calls = prepare_units(_owned, unit, n, most, x, y, owners)
     for times in (1, 2, 3):
         assert calls.run() == len(calls) == 1
         np.testing.assert_array_equal(y, 2 * times * np.arange(n))
@@ -53,7 +53,7 @@ def test_rows_of_arrays_that_nobody_else_has():
     def chain():
         x, y = np.arange(69, dtype=np.float32).reshape(23, 3), np.zeros((23, 3), np.float32)
         shift = np.array([5, 6, 7], np.float32)
-        return bind_parts(_rows, (y, x), (2.0, 1.0), shift) + bind_parts(_rows, (x, y), (-1.0, 0.0), shift), x, y
+        return prepare_parts(_rows, (y, x), (2.0, 1.0), shift) + prepare_parts(_rows, (x, y), (-1.0, 0.0), shift), x, y
 
     calls, x, y = chain()
     gc.collect()
@@ -76,7 +76,7 @@ def _nested(start, stop, y, inputs):
 
 def test_arrays_within_tuples(n_threads):
     def made():
-        return bind_units(_nested, 1, 50, None, y, (np.arange(50.0), (np.full(50, 2.0), 3.0)))
+        return prepare_units(_nested, 1, 50, None, y, (np.arange(50.0), (np.full(50, 2.0), 3.0)))
 
     y = np.zeros(50)
     calls = made()
@@ -96,12 +96,12 @@ def _hungry(start, stop, n_elems, done):
 
 def test_a_part_that_gets_no_memory_ends_the_row_and_the_next_run_is_as_ever():
     done, n_elems = np.zeros(20), np.array([1 << 50])
-    first = bind_units(_hungry, 1, 20, None, np.ones(1, np.int64), np.zeros(20))
-    calls = first + bind_units(_hungry, 1, 20, None, n_elems, done) + first
+    first = prepare_units(_hungry, 1, 20, None, np.ones(1, np.int64), np.zeros(20))
+    calls = first + prepare_units(_hungry, 1, 20, None, n_elems, done) + first
     for _ in range(2):
         assert calls.run() == 1
         with pytest.raises(MemoryError, match="working memory"):
-            calls.fail()
+            calls.raise_error()
     n_elems[0], done[:] = 2, 0
     assert calls.run() == len(calls) == 3
     np.testing.assert_array_equal(done, np.where(np.arange(20) == 5, 2, 1))
@@ -115,10 +115,10 @@ def _count(start, stop, arrays):
 
 def test_arguments_that_do_not_fit_are_said():
     with pytest.raises(TypeError, match="more than 2048 bytes"):
-        bind_units(_count, 1, 3, None, tuple(np.zeros(3) for _ in range(40)))
+        prepare_units(_count, 1, 3, None, tuple(np.zeros(3) for _ in range(40)))
 
 
 def test_what_native_code_cannot_call_is_not_bound(monkeypatch):
-    assert bind_units(np.add, 1, 3, None) is None
+    assert prepare_units(np.add, 1, 3, None) is None
     monkeypatch.setenv("SCAFFE_BOUNDSCHECK", "1")
-    assert bind_units(_owned, 1, 3, None, np.zeros(3), np.zeros(3), np.zeros(3)) is None
+    assert prepare_units(_owned, 1, 3, None, np.zeros(3), np.zeros(3), np.zeros(3)) is None

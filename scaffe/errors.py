@@ -53,6 +53,16 @@ class UserError(ExpectedError, RuntimeError):
 class MissingFile(UserError, FileNotFoundError):
     """A file that does not exist."""
 
+class LayerError(ExpectedError):
+    """A net, or data in it, that a layer cannot work with. The message is one line: what was expected and what came.
+
+    The net puts the layer's name in front of it, so messages here need not name the layer.
+    """
+
+
+class DataError(ExpectedError):
+    """Data cannot be read or does not fit. One line names the file or record, what was expected and what was found."""
+
 
 def is_expected(error: BaseException) -> bool:
     """Whether one line tells the user enough about an error; if not, it is a defect and shows its traceback.

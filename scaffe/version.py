@@ -1,12 +1,14 @@
-"""The version of scaffe and of the software it runs on."""
+"""The version of scaffe, of the software that it runs on, and the processor."""
 
 from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import scaffe
 
+CPU_INFO = Path("/proc/cpuinfo")
 PACKAGES = ("numpy", "numba", "protobuf", "lmdb", "h5py", "mpi4py")
 
 
@@ -29,3 +31,12 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "missing"
+
+
+def processor_name() -> str:
+    """The processor's name as Linux has it; empty if it has none."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from scaffe.data.convert.leveldb_writer import write_leveldb
 from scaffe.data.convert.whole_folder import make_folder
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 
 RECORDS_PER_COMMIT = 1000  # as Caffe's converters
 BYTES_PER_COMMIT = 1 << 26  # records are held in memory until the commit

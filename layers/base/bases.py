@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.base.writes import Writes
 
 
@@ -142,7 +142,7 @@ class Blob:
     @property
     def diff_storage(self) -> np.ndarray:
         """The diff as a contiguous array of ``storage_shape``."""
-        self.settle_diff()
+        self.write_cleared_diff()
         return self._view("diff_storage", lambda: self.diff_flat.reshape(self.storage_shape))
 
     @property
@@ -157,7 +157,7 @@ class Blob:
     @property
     def diff(self) -> np.ndarray:
         """The diff in Caffe's order: a view of the blob's memory, of shape ``shape``."""
-        self.settle_diff()
+        self.write_cleared_diff()
         return self._view("diff", lambda: self._logical(self.diff_storage))
 
     @diff.setter
@@ -189,7 +189,7 @@ class Blob:
         overwrite, self._cleared = self._cleared, False
         return self._diff[: self.n_elems], overwrite
 
-    def settle_diff(self) -> None:
+    def write_cleared_diff(self) -> None:
         """Write the zeros of a cleared diff, unless a kernel has claimed it since."""
         if self._cleared:
             _ = self.diff_flat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 Ints = tuple[int, ...]
 LARGEST = 2**31 - 1  # Caffe has them as C's int

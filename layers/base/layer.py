@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.registry import Registry
 from scaffe.layers.kernels.plans import InferencePlan, PreparedCalls

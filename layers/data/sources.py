@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.layout import pass_data
 

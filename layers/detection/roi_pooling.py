@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 Edges = tuple[np.ndarray, np.ndarray]  # the first pixel of each bin and the one behind its last, int64 (R, bins)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import loss_divisor
 from scaffe.layers.base.bases import LossLayer, as_four_axes
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 

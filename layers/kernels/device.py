@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from scaffe import threads
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
 LANES = 128  # multiply-adds of a multiprocessor in each clock

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 
 def expect_elems(n_elems: int, *arrays: Any) -> None:

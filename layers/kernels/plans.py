@@ -6,7 +6,8 @@ say how the elements are ordered; an array may have any shape with as many eleme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from scaffe.layers.kernels.specs import Fused, FusedDiffs
@@ -257,3 +258,23 @@ class Workers(Protocol):
     def run(self, work: Callable[[], None]) -> None:
         """Call ``work()`` ``n_threads`` times, on any of the threads, and wait for all. Raises an error of one of
         them."""
+
+
+def find_kernel(package: str, name: str, plans: Mapping[str, tuple[str, str]], modules: Sequence[str]) -> Any:
+    """A function of a backend, whose module is imported at the first use of the function.
+
+    Args:
+        package: the backend's dotted name.
+        name: the function.
+        plans: by name of a function that is a class, its module and its name there.
+        modules: modules whose functions have the names of the backend's.
+
+    Raises:
+        AttributeError: the backend has no such function.
+    """
+    module, attribute = plans.get(name, ("", name))
+    for each in (module,) if module else modules:
+        found = getattr(import_module(f"{package}.{each}"), attribute, None)
+        if found is not None:
+            return found
+    raise AttributeError(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 Ints = tuple[int, ...]
 LONGEST = 2**31 - 1  # places along an axis: Caffe and the kernels count them in C's int

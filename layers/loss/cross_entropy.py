@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.input_files import read_input
 from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies
 from scaffe.layers.base.axes import (
@@ -20,7 +21,6 @@ from scaffe.layers.base.axes import (
 )
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.loss.losses import LEAST_PROBABILITY
 from scaffe.proto.byte_text import path_of

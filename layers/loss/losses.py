@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis, read_labels
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 LEAST_PROBABILITY = 1e-20  # Caffe's clamp before a logarithm

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import VALID, Rows, check_axis, check_label_count, loss_divisor, normalization
 from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.kernels.specs import LossSpec
 from scaffe.layers.loss.cross_entropy import InfogainLoss

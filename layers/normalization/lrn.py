@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.kernels.plans import PreparedCalls, prepared
 from scaffe.layers.kernels.specs import LrnSpec
@@ -74,9 +74,9 @@ class Lrn(Layer):
 class Lcn(Layer):
     """y = v / max(s, least), where v = x - mean(x) and s = sqrt(mean(v^2)): each pixel beside its neighbourhood.
 
-    Means are weighed by a Gaussian around the pixel, over local_size by local_size pixels of all channels, or with
-    across_channels false of the pixel's own channel. Beyond the image is nothing: there the weights that are left
-    count for all. (Jarrett, Kavukcuoglu, Ranzato and LeCun, "What is the Best Multi-Stage Architecture for Object
+    Means are weighted by a Gaussian around the pixel, over local_size by local_size pixels of all channels, or with
+    across_channels false of the pixel's own channel. At the image's edge the weights inside it are renormalised.
+    (Jarrett, Kavukcuoglu, Ranzato and LeCun, "What is the Best Multi-Stage Architecture for Object
     Recognition?", ICCV 2009, section 2.1; a constant ``least`` as in Le et al., ICML 2012.)
 
     Bottom and top: (N, C, H, W).
@@ -141,11 +141,11 @@ class Lcn(Layer):
         return self._window_sums(g / self._inside) / channels
 
     def _sum(self, g: Any) -> Any:
-        """Over those channels that have a mean together."""
+        """Sum over the channels that share a mean."""
         return g.sum(1, keepdims=True) if self._is_across else g
 
     def _window_sums(self, x: Any) -> Any:
-        """Sums of windows with their weights, down and then along; zeros beyond the image."""
+        """Weighted sums of windows, along columns and then rows; zeros outside of the image."""
         for axis in (2, 3):
             x = _weighed(x, self._weights, axis)
         return x

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.bases import refuse_gradient
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.recurrent import Arrays, Recurrent
 

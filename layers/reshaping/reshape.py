@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.layout import pass_data, pass_diff_back, share_diff
 

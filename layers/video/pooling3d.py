@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.video.convolution3d import shape_of

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import Layer, layer_types
 

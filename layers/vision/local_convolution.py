@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import Layer, layer_types
@@ -124,7 +124,7 @@ class LocalConvolution(Layer):
             gx[place] += columns[:, :, :, i, j].transpose(1, 2, 0)
 
     def _places(self, row: int) -> list[tuple[tuple[int, int], Any]]:
-        """Each element of a window, and where in the padded bottom a row of windows has it."""
+        """Yield each element of a window, and its position in the padded bottom for a row of windows."""
         (high, wide), (down, along), (dil_h, dil_w) = self._window.kernel, self._window.stride, self._window.dilation
         last = (self._out[1] - 1) * along + 1
         return [((i, j), (slice(None), slice(None), row * down + i * dil_h,

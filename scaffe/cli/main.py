@@ -7,19 +7,19 @@ import contextlib
 import difflib
 import importlib
 import os
-import pkgutil
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from scaffe import environment, log, start_watch
 from scaffe.cli import glog
+from scaffe.cli.commands import GROUPS, MODULES
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, is_expected, one_line, users_traceback
 
 USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
-GROUPS = ("Train and test", "Data", "Nets and weights", "Logs and pictures", "Collectives", "This machine")
 COMMANDS = Path(__file__).parent / "commands"
 LOOK_SECONDS = 0.5
 HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if name != "doctor":  # which says what is wrong with them
             environment.check()
-        return importlib.import_module(f"scaffe.cli.commands.{name}").main(glog.take(argv[1:])) or 0
+        return command(name)(glog.take(argv[1:])) or 0
     except Exception as error:
         if not is_expected(error):
             raise
@@ -58,18 +58,33 @@ def main(argv: list[str] | None = None) -> int:
 
 def command_names() -> list[str]:
     """All commands, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(COMMANDS)]))
+    return sorted(MODULES)
+
+
+def command(name: str) -> Callable[[list[str]], int | None]:
+    """The function of a command, whose module is imported."""
+    module = MODULES[name]
+    found: Callable[[list[str]], int | None] = getattr(
+        importlib.import_module(f"scaffe.cli.commands.{module}"), "main" if module == name else name)
+    return found
 
 
 def help_text() -> str:
-    """Usage and the commands by groups, each with the first line of its file. Imports none of them."""
-    sections: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for name in command_names():
-        tree = ast.parse((COMMANDS / f"{name}.py").read_text())
-        doc = ast.get_docstring(tree) or ""
-        sections.setdefault(_group(tree), []).append(f"  {name:26} {doc.partition(chr(10))[0]}")
-    lines = [line for group, part in sections.items() if part for line in ("", f"{group}:", *part)]
+    """Usage and the commands by groups, each with the first line of its docstring. Imports none of them."""
+    lines = []
+    for group, modules in GROUPS.items():
+        said = {name: line for module, names in modules.items() for name, line in _first_lines(module, names)}
+        lines += ["", f"{group}:", *(f"  {name:26} {said[name]}" for name in sorted(said))]
     return "\n".join([USAGE, *lines, "", SEE])
+
+
+def _first_lines(module: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The commands of a module, each with the first line of its docstring."""
+    tree = ast.parse((COMMANDS / f"{module}.py").read_text())
+    nodes: dict[str, ast.FunctionDef | ast.Module] = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    for name in names:
+        doc = ast.get_docstring(tree if name == module else nodes[name]) or ""
+        yield name, doc.partition("\n")[0]
 
 
 def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
@@ -115,14 +130,6 @@ def fail(message: str, code: int, error: BaseException | None = None, speaks: bo
             log.clear_live()
             sys.stderr.write(f"scaffe: {message}\n{users_traceback(error)}")
     return code
-
-
-def _group(tree: ast.Module) -> str:
-    """The value of a command's ``GROUP``."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "GROUP":
-            return str(ast.literal_eval(node.value))
-    return "Others"
 
 
 def _launched_rank() -> tuple[str, int]:

@@ -7,7 +7,6 @@ import platform
 import shlex
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
@@ -16,9 +15,7 @@ import scaffe
 from scaffe.collectives.launch import describe_mpi
 from scaffe.layers.kernels.cpu import describe as describe_kernels
 from scaffe.log import info
-from scaffe.version import packages
-
-CPU_INFO = Path("/proc/cpuinfo")
+from scaffe.version import packages, processor_name
 
 
 def log_notes(param: Any, n_ranks: int) -> None:
@@ -33,15 +30,6 @@ def log_notes(param: Any, n_ranks: int) -> None:
     info(f"Command: {shlex.join(sys.argv[1:])}")
     versions = [f"scaffe {scaffe.__version__}", f"Python {platform.python_version()}", packages(), describe_kernels()]
     info(f"Versions: {', '.join(versions + ([describe_mpi()] if n_ranks > 1 else []))}")
-    info(f"Machine: {socket.gethostname()}, {_processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, "
+    processor = processor_name() or platform.machine()
+    info(f"Machine: {socket.gethostname()}, {processor}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, "
          f"{platform.system()} {platform.release()}")
-
-
-def _processor() -> str:
-    """The processor's name, as Linux has it."""
-    try:
-        names = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if
-                 line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.machine()

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.errors import UserError
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError, UserError
 from scaffe.layers.data.memory_data import MemoryData
 from scaffe.layers.python import BlobVec
 from scaffe.log import warning
@@ -77,14 +76,13 @@ class Net:
 
     @property
     def _net(self) -> net.Net:
-        """The net itself, ready to compute: what the user wrote into its arrays has been copied to the device, and what
-        the last pass has skipped been computed."""
+        """The net itself, ready to compute: the user's writes are on the device, and skipped blobs are computed."""
         self._passes.compute_skipped()
         return self._pushed
 
     @property
     def _pushed(self) -> net.Net:
-        """The net itself, with what the user wrote into its arrays."""
+        """The net itself, with the user's writes on the device."""
         self._push()
         return self._built
 

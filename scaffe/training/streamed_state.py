@@ -126,7 +126,7 @@ class StreamedState:
         """Update a bucket, whose backward has run, before all others have. It stays in memory until the last step."""
         solver = self._solver
         for layer in layers_of(solver.net, bucket):
-            solver.net.params.settle(layer)
+            solver.net.params.write_cleared_diffs(layer)
         solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
         with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1], _nothing):
             pass  # the others have the parameters

@@ -11,8 +11,8 @@ import pytest
 from scaffe.data.convert import whole_folder
 from scaffe.data.convert.leveldb_writer import write_leveldb
 from scaffe.data.convert.writers import write_lmdb
-from scaffe.data.errors import DataError
 from scaffe.data.sources.leveldb import LevelDbSource
+from scaffe.errors import DataError
 from tests.test_private_files import needs_root, owned_by_a_stranger
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays as workspace
 from scaffe.layers.kernels.cpu import set_threads

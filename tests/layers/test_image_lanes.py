@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from scaffe.errors import LayerError
 from scaffe.jit import compiled
 from scaffe.jit.simd import transpose
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays, set_threads
 from scaffe.layers.kernels.cpu.conv import few_inputs

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.conv.portable import Convolution, Deconvolution

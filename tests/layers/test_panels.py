@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scaffe.errors import LayerError
 from scaffe.jit.simd import HAS_AVX512
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.conv import pointwise

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
+from scaffe.errors import LayerError
 from scaffe.jit import checks_bounds
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference as Winograd

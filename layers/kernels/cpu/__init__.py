@@ -14,22 +14,14 @@ from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.arrays import as_bits, zeros
 from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolution
 from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, supports
-from scaffe.layers.kernels.plans import (
-    BatchNormPlan,
-    DropoutPlan,
-    LrnPlan,
-    PoolingPlan,
-    SoftmaxLossPlan,
-    StochasticPoolingPlan,
-    UniformPlan,
-    WeightedPlan,
-    Workers,
-)
-from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, PoolSpec
+from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan, WeightedPlan, Workers, find_kernel
+from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
-    from scaffe.layers.kernels.backend import Pixels
+    from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.draws_plan import Dropout as dropout
+    from scaffe.layers.kernels.cpu.draws_plan import Uniform as uniform
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
@@ -39,6 +31,9 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         relu_backward_signs,
         relu_forward,
     )
+    from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
+    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
+    from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
@@ -142,13 +137,6 @@ class Staging:
 staging = Staging
 
 
-def pixels(change: Any) -> Pixels:
-    """Converts pixels (uint8) to the net's numbers; ``change`` has mean, row_stride, column_stride and scale."""
-    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as MadePixels
-
-    return MadePixels(change)
-
-
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
     from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
@@ -221,54 +209,17 @@ def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
     return Pooling(spec)
 
 
-def batch_norm(spec: NormSpec) -> BatchNormPlan:
-    """A plan of batch normalisation."""
-    from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm
-
-    return BatchNorm(spec)
-
-
 def draws(rng: Stream) -> Stream:
     """The source of the random numbers of a net's layers: the stream itself."""
     return rng
 
 
-def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32, scales: bool = True) -> DropoutPlan:
-    """A plan of Dropout; arguments as for ``Backend.dropout``."""
-    from scaffe.layers.kernels.cpu.draws_plan import Dropout
-
-    return Dropout(shape, channels_last, ratio, draws, dtype, scales)
-
-
-def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
-            dtype: np.dtype | type = np.float32) -> UniformPlan:
-    """A plan that draws numbers in [0, 1); arguments as for ``Backend.dropout``."""
-    from scaffe.layers.kernels.cpu.draws_plan import Uniform
-
-    return Uniform(shape, channels_last, draws, dtype)
-
-
-def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
-    """A plan of the multinomial logistic loss of softmax."""
-    from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss
-
-    return SoftmaxLoss(spec)
-
-
-def lrn(spec: LrnSpec) -> LrnPlan:
-    """A plan of local response normalisation."""
-    from scaffe.layers.kernels.cpu.lrn_plan import Lrn
-
-    return Lrn(spec)
+PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("draws_plan", "Dropout"),
+         "lrn": ("lrn_plan", "Lrn"), "pixels": ("pixels_plan", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
+         "uniform": ("draws_plan", "Uniform")}
+"""The functions of Backend that are a plan's class: its module and name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Elementwise kernels, imported (with numba) when first asked for."""
-    from importlib import import_module
-
-    for module in ("elementwise", "softmax", "channels"):
-        found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
-        if found is not None:
-            return found
-    raise AttributeError(name)
+    """The classes of ``PLANS`` and elementwise kernels, imported (with numba) at their first use."""
+    return find_kernel(__name__, name, PLANS, ("elementwise", "softmax", "channels"))

@@ -14,8 +14,6 @@ from scaffe.log import info
 from scaffe.nets.devices import PRECISIONS
 from scaffe.training.limited_memory import add_memory_flags, param_memory
 
-GROUP = "Train and test"
-
 
 def main(argv: list[str]) -> int:
     """``extract_features WEIGHTS NET BLOB[,BLOB] DB[,DB] N_BATCHES lmdb|leveldb [CPU]``. Returns the exit code."""

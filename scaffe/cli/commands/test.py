@@ -27,7 +27,6 @@ from scaffe.training.observers.display import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together
 
 DEFAULT_VERSION = "Integral"  # the solver's ap_version where it gives none
-GROUP = "Train and test"
 
 
 def main(argv: list[str]) -> int:

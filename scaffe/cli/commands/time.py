@@ -28,8 +28,6 @@ from scaffe.nets.summary import measured_peak, speed_lines
 from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.ranks import threads_per_rank, together
 
-GROUP = "Train and test"
-
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""

@@ -50,7 +50,6 @@ from scaffe.training.strategies import WORKER, Role, Strategy, look_up
 from scaffe.training.strategies.choice import add_flags as add_strategy_flags
 from scaffe.training.strategies.choice import check_flags
 
-GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
 
 

@@ -31,7 +31,6 @@ from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
 from scaffe.training.strategies.served import Served
 
-GROUP = "This machine"
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label"
         data_param {{ source: "{folder}/db" batch_size: 4 backend: LMDB }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import platform
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaffe import environment, private_files
-from scaffe.cli.commands.device_query import gpu_names
 from scaffe.errors import UserError
 from scaffe.layers.kernels import device
 
@@ -153,3 +153,20 @@ def check_gpu() -> Iterator[Finding]:
     lacking = device.missing()
     if lacking:
         yield Finding(ABSENT, "CuPy", lacking, "pip install 'scaffe[cuda12]'")
+
+
+def gpu_names() -> list[str]:
+    """The names of the GPUs that the CUDA driver shows; none without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count, names = ctypes.c_int(0), []
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    for i in range(count.value):
+        handle, name = ctypes.c_int(0), ctypes.create_string_buffer(256)
+        driver.cuDeviceGet(ctypes.byref(handle), i)
+        driver.cuDeviceGetName(name, len(name), handle)
+        names.append(name.value.decode(errors="replace"))
+    return names

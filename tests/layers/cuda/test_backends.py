@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, Any] = {  # of the functions that make plans
     "batch_norm": (NormSpec(IMAGES, 1e-5, 0.9),), "softmax_loss": (LossSpec(2, 3),)}
 DRAWING = ("dropout", "uniform")  # these take what ``draws`` gives
 OWN_FILES = {  # more than one plan of a backend for one function: which is taken depends on the machine or the case
-    "convolution": ("cpu.portable_convolution.Convolution", "cpu.onednn.convolution.Convolution",
+    "convolution": ("cpu.conv.portable.Convolution", "cpu.onednn.convolution.Convolution",
                     "cuda.products.Convolution", "cuda.cudnn.convolution.Convolution"),
     "inner_product": ("cpu.inner_product_plan.InnerProduct", "cpu.onednn.inner_product.InnerProduct"),
     "pooling": ("cpu.portable_pooling.Pooling", "cpu.onednn.pooling.Pooling"),

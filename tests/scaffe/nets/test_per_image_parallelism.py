@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaffe.errors import UserError
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError, UserError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.vision.pooling import Pooling
 from scaffe.nets.inference import per_image_parallelism

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels.cpu.arrays import workspace, zeros
 from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, dims, refusal
 from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels.cpu.arrays import as_bits
 from scaffe.layers.kernels.cpu.onednn.library import refusal
 from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, count_parts, n_threads, native_threads

@@ -1,4 +1,4 @@
-"""Computes which part of an image a window takes and where it goes in the result (Caffe 1.0, WindowDataLayer)."""
+"""Feeds of windows cut out of images, with their surroundings (Caffe 1.0, WindowDataLayer)."""
 
 from __future__ import annotations
 

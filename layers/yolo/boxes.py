@@ -23,7 +23,7 @@ def intersection_over_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @np.errstate(over="ignore", invalid="ignore")  # boxes of nets that diverge
 def common_area(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The area of the boxes' intersection."""
-    area: np.ndarray = overlap(a[0], a[2], b[0], b[2]) * overlap(a[1], a[3], b[1], b[3])
+    area: np.ndarray = common_length(a[0], a[2], b[0], b[2]) * common_length(a[1], a[3], b[1], b[3])
     return area
 
 
@@ -35,7 +35,7 @@ def union_area(a: np.ndarray, b: np.ndarray, common: np.ndarray | float) -> np.n
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def overlap(a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray) -> np.ndarray:
+def common_length(a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray) -> np.ndarray:
     """The common length, at least 0, of two intervals given by centre and length."""
     right = np.minimum(a + a_length / 2, b + b_length / 2)
     left = np.maximum(a - a_length / 2, b - b_length / 2)

@@ -54,8 +54,8 @@ def bind(gpus: str, node_rank: int, environment: Mapping[str, str] = os.environ)
 
 
 def sleep_between_kernels(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Where this node's ranks have no two cores each, let OpenMP's threads sleep as soon as they wait: they would hold
-    a core that another rank computes on. Before OpenMP is loaded; what the environment says of it stands.
+    """If this node's ranks have fewer than two cores each, let OpenMP's threads sleep as soon as they wait, since they
+    would occupy a core that another rank needs. Call it before OpenMP is loaded; the environment takes precedence.
 
     Args:
         environment: the variables to look at, and to set.
@@ -66,8 +66,8 @@ def sleep_between_kernels(environment: MutableMapping[str, str] = os.environ) ->
 
 
 def shares(near: Sequence[Cores], groups: Iterable[Cores]) -> list[Cores]:
-    """The cores that each of a node's ranks takes (pure): those near its GPU, shared out evenly among the ranks that
-    have the same ones near; where none of them is allowed, all that are.
+    """The cores of each of a node's ranks (pure): those near its GPU, shared evenly by the ranks near the same cores;
+    if none of these is allowed, all that are.
 
     Args:
         near: for each rank, the cores near its GPU; empty if that is not known.
@@ -94,7 +94,7 @@ def parse_list(text: str) -> Cores:
 
 
 def near_card(bus_id: str, devices: Path = DEVICES) -> Cores:
-    """The cores near the PCI device of that bus id; none where Linux does not say."""
+    """The cores near the PCI device of that bus id; empty if Linux does not say."""
     domain, _, rest = bus_id.lower().partition(":")
     try:
         return parse_list((devices / f"{domain[-4:]}:{rest}" / "local_cpulist").read_text())
@@ -121,8 +121,8 @@ def _text(cores: Cores) -> str:
 def run_job(body: Callable[[Communicator], int], options: Namespace | None = None) -> int:
     """Run a command's body on every rank.
 
-    An error that all ranks share is said once, by rank 0, or by the first rank left if that was lost; one that a rank
-    has for itself, or shares with some, ends the job.
+    An error that all ranks have is printed once, by rank 0 or, if that is lost, by the first rank left. An error of one
+    rank, or of some, ends the job.
 
     Args:
         body: the command; it gets the communicator of all ranks and returns the exit code.

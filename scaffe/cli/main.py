@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, and says an expected error in one line with an exit code."""
+"""The command line: finds and runs the command, prints an expected error in one line, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from scaffe import environment, log, start_watch
@@ -88,10 +89,12 @@ def _first_lines(module: str, names: Sequence[str]) -> Iterator[tuple[str, str]]
 
 
 def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
-    """As ``fail``, where nothing else ends the ranks together: the launcher kills all others as soon as one has ended
-    with an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own,
-    and says it; a wrong command line is the same one everywhere, unless rank 0 is seen to pass. Returns the code,
-    unless MPI has started."""
+    """As ``fail``, before MPI can end the ranks together.
+
+    The launcher kills all other ranks as soon as one ends with an error, so rank 0, which prints the line, must end
+    first. A rank that outlives rank 0's chance to do so has an error of its own, and prints it. A wrong command line is
+    the same on all ranks, unless rank 0 is seen to pass. Returns the code, unless MPI has started.
+    """
     start_watch.fails()
     variable, rank = _launched_rank()
     if rank != 0:
@@ -105,14 +108,14 @@ def fail_before_mpi(message: str, code: int, error: BaseException | None = None)
 
 
 def _is_loss(error: BaseException | None) -> bool:
-    """Whether ranks are lost, perhaps rank 0, which then says nothing. Imports nothing that is not there."""
+    """Whether ranks are lost, perhaps rank 0, which then prints nothing. Imports no further module."""
     errors = sys.modules.get("scaffe.collectives.errors")
     return errors is not None and isinstance(error, errors.LostWhileStarting)
 
 
 def _root_has_passed(variable: str) -> bool:
-    """Whether rank 0 has passed the point at which this rank fails: it has loaded MPI. If it is not seen to, it has
-    ``ROOT_SPEAKS_FIRST_SECONDS`` to report the error that all ranks make."""
+    """Whether rank 0 has passed the point at which this rank fails, since it has loaded MPI. If not, it has
+    ``ROOT_SPEAKS_FIRST_SECONDS`` to report an error that all ranks have."""
     for _ in range(round(ROOT_SPEAKS_FIRST_SECONDS / LOOK_SECONDS)):
         if "mpi4py.MPI" not in sys.modules and start_watch.root_has_loaded_mpi(variable):
             return True
@@ -121,8 +124,7 @@ def _root_has_passed(variable: str) -> bool:
 
 
 def fail(message: str, code: int, error: BaseException | None = None, speaks: bool = True) -> int:
-    """Say what is wrong on standard error, on the one rank that speaks when every rank says the same. Returns the
-    code."""
+    """Print an error on standard error, only on the rank that ``speaks`` if all have the same. Returns the code."""
     with contextlib.suppress(OSError, ValueError):  # a closed or full standard error changes no exit code
         if error is not None and environment.TRACEBACK.get():
             traceback.print_exception(error)
@@ -139,3 +141,40 @@ def _launched_rank() -> tuple[str, int]:
         if value.isdigit():
             return name, int(value)
     return "", 0
+
+
+READER_GONE = 141
+"""The exit code of a program that SIGPIPE ends, as shells count it."""
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for descriptors 0 to 2 that are closed. The next file opened would get such a number, and a log or
+    a C library would write into it."""
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= 2:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - for the whole process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+@contextmanager
+def quiet_without_a_reader() -> Iterator[None]:
+    """End the process quietly if the reader of its output has gone (``| head``), as other programs do. Output that
+    standard error cannot take (a full disk) does not change the exit code, which Python would make 120.
+
+    Raises:
+        SystemExit: with ``READER_GONE``.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes there
+        raise SystemExit(READER_GONE) from None
+    finally:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -62,11 +62,11 @@ def chosen_threads() -> int:
 
 
 def _n_threads() -> int:
-    from scaffe import cores
+    from scaffe import threads
     from scaffe.collectives import launch
 
     n_ranks = launch.node_n_ranks() if launch.launched() else None
-    return chosen_threads() or cores.n_threads(n_ranks or 1)
+    return chosen_threads() or threads.n_threads(n_ranks or 1)
 
 
 def precision() -> str:

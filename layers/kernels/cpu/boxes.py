@@ -106,7 +106,7 @@ def suppress(boxes: np.ndarray, order: np.ndarray, threshold: float, eta: float,
 
 
 @compiled
-def overlap(a: np.ndarray, b: np.ndarray) -> float:
+def overlap_in_pixels(a: np.ndarray, b: np.ndarray) -> float:
     """Intersection over union of two boxes x1, y1, x2, y2."""
     width = min(a[2], b[2]) - max(a[0], b[0]) + 1
     height = min(a[3], b[3]) - max(a[1], b[1]) + 1
@@ -139,7 +139,7 @@ def suppress_in_pixels(boxes: np.ndarray, threshold: float, most: int) -> np.nda
             kept[n_kept] = i
             n_kept += 1
             for j in range(i + 1, len(boxes)):
-                if not gone[j] and overlap(boxes[i], boxes[j]) > threshold:
+                if not gone[j] and overlap_in_pixels(boxes[i], boxes[j]) > threshold:
                     gone[j] = True
     return kept[:n_kept]
 

@@ -82,7 +82,7 @@ class Pixels:
         n, height, width, n_channels = pixels.shape
         expect_elems(pixels.size, y)
         expect_elems(3 * n, places)
-        run_flat("pixels", "floats_of_pixels", y.dtype, pixels.size,
+        run_flat("conversion", "floats_of_pixels", y.dtype, pixels.size,
                  (pixels, places, self._mean, *self._strides, wide(y.dtype).type(self._scale), y, I(height), I(width),
                   I(n_channels)), per_thread=1)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.data.convert import annoset, imageset
 from scaffe.data.convert.annotations import READERS, read_label_map
@@ -73,7 +73,7 @@ def _image_options(args: Namespace, left_out: _LeftOut) -> imageset.ImagesetOpti
     return imageset.ImagesetOptions(
         grey=args.gray, shuffle=args.shuffle, seed=args.seed, height=max(0, args.resize_height),
         width=max(0, args.resize_width), check_shape=args.check_size, encoded=args.encoded,
-        encode_type=args.encode_type, n_threads=cores.n_threads(),
+        encode_type=args.encode_type, n_threads=threads.n_threads(),
         on_bad=left_out)
 
 

@@ -19,7 +19,7 @@ KNOWN = (
     ("run as root", "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
     ("not enough slots", "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"),
 )
-"""What a launcher says when it refuses, and the line that helps."""
+"""Messages of a launcher that refuses, and the command line that helps."""
 
 
 def check_job() -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def find_launcher() -> str | None:
 
 
 def judge_launcher(launcher: str, run: Callable[[list[str]], tuple[int, str, str]]) -> Iterator[Finding]:
-    """What a small job of this launcher shows.
+    """Run a small job by this launcher, and judge its result.
 
     Args:
         launcher: path of an ``mpirun``.
@@ -65,7 +65,7 @@ def judge_launcher(launcher: str, run: Callable[[list[str]], tuple[int, str, str
 
 
 def _quality(found: dict[str, Any]) -> Iterator[Finding]:
-    """What costs speed in a job that works."""
+    """Findings that cost speed in a job that works."""
     if not found["threads"]:
         yield Finding(SLOWER, "threads", "this MPI does not grant MPI_THREAD_MULTIPLE: nothing overlaps with computing")
     least, there = min(rank["n_cores"] for rank in found["ranks"]), os.cpu_count() or 1
@@ -112,7 +112,7 @@ def check_srun() -> Iterator[Finding]:
 
 
 def judge_srun(srun: str, kinds: list[str]) -> Finding:
-    """What ``srun --mpi=list`` means.
+    """Judge the output of ``srun --mpi=list``.
 
     Args:
         srun: path of the program.

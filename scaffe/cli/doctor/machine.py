@@ -1,4 +1,4 @@
-"""What ``scaffe doctor`` looks at on this machine: settings, cores, folders, packages and GPUs."""
+"""The checks of ``scaffe doctor`` on this machine: settings, cores, folders, packages and GPUs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FINE, SLOWER, ABSENT, BROKEN = "ok", "slower", "absent", "broken"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one subject.
+    """The result of one check.
 
     Attributes:
         state: FINE, SLOWER, ABSENT or BROKEN.
-        subject: what was looked at, in a word or two.
+        subject: the subject of the check, in a word or two.
         said: what was found, in one line.
-        to_type: command line that mends it; empty where there is none.
+        to_type: the command line that repairs it; empty if there is none.
     """
 
     state: str
@@ -53,7 +53,7 @@ OTHERS = ("OMP_NUM_THREADS", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", "GLOG_minlo
 
 
 def check_settings(given: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """What is set, one line each, in the order of the table; nothing where nothing is.
+    """The settings that are set, one finding each, in the order of the table.
 
     Args:
         given: the variables to look at.

@@ -64,10 +64,10 @@ class RowwisePlan(Protocol):
 class InferencePlan(Protocol):
     """A convolution's forward for weights that stay the same over many calls, with a sum and a ReLU in its pass."""
 
-    def take(self, w: Array, b: Array) -> None:
-        """Copy weights and bias, in Caffe's order; ``forward`` uses them until the next ``take``."""
+    def set_weights(self, w: Array, b: Array) -> None:
+        """Copy weights and bias, in Caffe's order; ``forward`` uses them until the next ``set_weights``."""
 
-    def adopt(self, other: Any) -> None:
+    def share_weights(self, other: Any) -> None:
         """Share the memory into which another plan of the same geometry takes weights and bias."""
 
     def forward(self, x: Array, y: Array, added: Array | None = None) -> None:

@@ -304,7 +304,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 spec = ConvSpec((2, 1, 12, 12), 64, (1, 1), (1, 1), (2, 2), (1, 1))
 plan, x = cpu.inference_convolution(spec, None, False), np.arange(288, dtype=np.float32)
 w, b = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
-plan.take(w.reshape(64, 1, 1, 1), b)
+plan.set_weights(w.reshape(64, 1, 1, 1), b)
 y = np.zeros((2, 16, 16, 64), np.float32)
 thread = threading.Thread(target=plan.forward, args=(x, y))
 thread.start()

@@ -36,7 +36,7 @@ def planned(case: str, adds: bool, slope: float | None = 0.25):
     n, inputs, outputs, kernel, stride, group = SPECS[case]
     spec = ConvSpec((n, inputs, 12, 10), outputs, (kernel,) * 2, (stride,) * 2, (kernel // 2,) * 2, (1, 1), group)
     plan, rng = cpu.inference_convolution(spec, slope, adds), np.random.default_rng(len(case))
-    plan.take(rng.standard_normal(spec.weight_shape, np.float32), rng.standard_normal(outputs, np.float32))
+    plan.set_weights(rng.standard_normal(spec.weight_shape, np.float32), rng.standard_normal(outputs, np.float32))
     x, y, added = (rng.standard_normal(int(np.prod(shape)), np.float32)
                    for shape in (spec.in_shape, spec.out_shape, spec.out_shape))
     return plan, x, y, added if adds else None

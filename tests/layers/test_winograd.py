@@ -78,7 +78,7 @@ def test_every_output_is_the_formulas(n, c, height, width, n_output, pad, slope,
     rng = np.random.default_rng(n * c + height)
     x, w, b, added = drawn(spec, rng)
     plan, y = Inference(library(), spec, slope), np.full(added.shape, np.nan, np.float32)
-    plan.take(w, b)
+    plan.set_weights(w, b)
     plan.forward(x, y, added if adds else None)
     np.testing.assert_allclose(y, expected(spec, x, w, b, slope, added if adds else None), rtol=0,
                                atol=2e-5 * taps * c ** 0.5)
@@ -157,7 +157,7 @@ def test_prepared_calls_compute_every_block(n_threads, taps, n_output, group, is
         set_threads(n_threads)
         plan, y = Inference(library(), spec, 0.25), np.full_like(added, np.nan)
         assert isinstance(plan._filtering._products, products.PanelProducts) == is_ours
-        plan.take(w, b)
+        plan.set_weights(w, b)
         for name in ("bottom", "top", "scratch"):
             arrays.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
         calls = plan.bind(x.reshape(-1), y.reshape(-1), added.reshape(-1))

@@ -67,16 +67,16 @@ class FusedConvolution:
         x, y, *added = (blob.data_flat for blob in self.blobs)
         return self.plan.bind(x, y, *added)
 
-    def adopt(self, lead: FusedConvolution) -> None:
+    def share_weights(self, lead: FusedConvolution) -> None:
         """Use the weights that ``lead``, which runs the same layers, lays out."""
         if self.plan is not None:
-            self.plan.adopt(lead.plan)
+            self.plan.share_weights(lead.plan)
 
     def lay_out(self) -> None:
         """Fold and lay out the weights, if they may have changed since the last time."""
         writes = [(blob.writes, blob.writes.n) for blob in self._blobs]
         if self.plan is not None and (writes != self._seen or any(each.is_lent for each, _ in writes)):
-            self.plan.take(*folded(self._nodes[0].layer, self.group.affine))
+            self.plan.set_weights(*folded(self._nodes[0].layer, self.group.affine))
             self._seen = writes
 
     def _prepare(self) -> None:

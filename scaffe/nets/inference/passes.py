@@ -54,7 +54,7 @@ class Inference:
             self._convolutions = {head: run for head, run in self._convolutions.items() if run.plan is not None}
             if lead is not None:
                 for head, run in self._convolutions.items():
-                    run.adopt(lead._convolutions[head])
+                    run.share_weights(lead._convolutions[head])
             if per_image and self._convolutions:
                 groups = [run.group.members for run in self._convolutions.values()]
                 self._per_image = parallelize_per_image(net, shown, groups, _whole, plain)

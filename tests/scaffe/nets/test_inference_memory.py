@@ -102,7 +102,7 @@ def test_plans_add_in_place(n, kernel, group):
     spec = ConvSpec((2, 2 * n, 9, 8), 2 * n, (kernel,) * 2, (1, 1), (pad,) * 2, (1, 1), group)
     plan = cpu.inference_convolution(spec, 0.25, True)
     x, added = (rng.standard_normal(int(np.prod(spec.in_shape)), np.float32) for _ in range(2))
-    plan.take(rng.standard_normal(spec.weight_shape, np.float32), rng.standard_normal(2 * n, np.float32))
+    plan.set_weights(rng.standard_normal(spec.weight_shape, np.float32), rng.standard_normal(2 * n, np.float32))
     apart = np.full_like(added, np.nan)
     plan.forward(x, apart, added)
     plan.forward(x, added, added)

@@ -33,7 +33,7 @@ class Filtering:
 
     Args:
         spec: the geometry; the outputs are a multiple of ROWS.
-        is_flipped: whether ``take`` gets the weights of the convolution whose bottom's gradient this one computes.
+        is_flipped: whether this convolution computes a bottom's gradient, from the forward one's weights.
     """
 
     def __init__(self, spec: ConvSpec, is_flipped: bool = False) -> None:
@@ -44,8 +44,8 @@ class Filtering:
         self._bottom, self._top = (COLUMNS * int(np.prod(shape[1:])) for shape in (spec.in_shape, spec.out_shape))
 
     @property
-    def taken_shape(self) -> tuple[int, ...]:
-        """Shape of the array that ``take`` writes."""
+    def packed_shape(self) -> tuple[int, ...]:
+        """Shape of the array that ``pack_weights`` writes."""
         return self.spec.n_output, *self.spec.kernel, self.spec.in_shape[1]
 
     def working_bytes(self) -> dict[str, int]:
@@ -53,17 +53,17 @@ class Filtering:
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top}
 
-    def take(self, w: np.ndarray, taken: np.ndarray) -> None:
+    def pack_weights(self, w: np.ndarray, packed: np.ndarray) -> None:
         """Write weights (outputs, inputs, taps, taps), flipped if (inputs, outputs, taps, taps), as ``run`` reads
         them."""
-        taken[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_flipped else w.transpose(0, 2, 3, 1)
+        packed[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_flipped else w.transpose(0, 2, 3, 1)
 
-    def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float = 1) -> None:
+    def run(self, x: np.ndarray, packed: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float = 1) -> None:
         """y = x * w + b, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
         bytes_of, n_parts = self.working_bytes(), self._n_parts()
         bottoms, tops = (workspace(name, bytes_of[name]).view(np.float32).reshape(n_parts, -1)
                          for name in ("bottom", "top"))
-        x, y, w = x.reshape(-1), y.reshape(-1), taken.reshape(-1)
+        x, y, w = x.reshape(-1), y.reshape(-1), packed.reshape(-1)
         in_units(_filter, 1, self._n_groups, None, self._n_groups, x, self._geometry, w, b, np.float32(slope), y,
                  bottoms, tops)
 
@@ -166,9 +166,9 @@ class Convolution:
 
     def _filter(self, way: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 slope: float) -> None:
-        taken = workspace("flipped", 4 * w.size).view(np.float32).reshape(way.taken_shape)
-        way.take(w.reshape(self.spec.weight_shape), taken)
-        way.run(x, taken, np.zeros(way.spec.n_output, np.float32) if b is None else b, y, slope)
+        packed = workspace("flipped", 4 * w.size).view(np.float32).reshape(way.packed_shape)
+        way.pack_weights(w.reshape(self.spec.weight_shape), packed)
+        way.run(x, packed, np.zeros(way.spec.n_output, np.float32) if b is None else b, y, slope)
 
 
 def supports(spec: ConvSpec) -> bool:

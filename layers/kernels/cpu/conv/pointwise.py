@@ -45,12 +45,12 @@ class Pointwise:
         self._splits_panels = self._w.size > self._sizes[0]
         self._length = self._n_panels if self._splits_panels else self._n_tiles
 
-    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+    def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
         """See InferencePlan."""
         self._w.reshape(self._n_panels, self._k, COLUMNS)[...] = in_panels(w.reshape(-1, self._k).T)
         self._b[...] = b
 
-    def adopt(self, other: Pointwise) -> None:
+    def share_weights(self, other: Pointwise) -> None:
         """See InferencePlan."""
         self._w, self._b = other._w, other._b
 

@@ -72,12 +72,12 @@ class Convolution:
         return lib.make("convolution_forward_primitive_desc_create", lib.engine, INFERENCE, DIRECT, *memories,
                         dims(strides_within(spec)), dims(spread), dims(spec.pad), dims(spec.pad), attribute)
 
-    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+    def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
         """See InferencePlan."""
         self._reorder.run(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
-    def adopt(self, other: Convolution) -> None:
+    def share_weights(self, other: Convolution) -> None:
         """See InferencePlan."""
         self._w, self._b = other._w, other._b
 

@@ -33,8 +33,8 @@ class Filtering:
     Args:
         lib: the library.
         spec: the geometry.
-        stays: whether ``take`` is called once for many runs.
-        is_flipped: whether ``take`` gets the weights of the convolution whose bottom's gradient this one computes.
+        stays: whether ``transform_weights`` is called once for many runs.
+        is_flipped: whether this convolution computes a bottom's gradient, from the forward one's weights.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
@@ -49,46 +49,46 @@ class Filtering:
         self._products = products(lib, self._shape, stays)
 
     @property
-    def taken_shape(self) -> tuple[int, int]:
-        """Shape of the transformed weights that ``take`` writes."""
+    def weights_shape(self) -> tuple[int, int]:
+        """Shape of the transformed weights that ``transform_weights`` writes."""
         return self.spec.group, self._products.n_weights
 
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes by name of the working arrays that ``take`` and ``run`` use."""
+        """Shapes by name of the working arrays that ``transform_weights`` and ``run`` use."""
         return {"bottom": self._shape.bottom, "top": self._shape.top, "weights": self._shape.weights}
 
-    def take(self, w: np.ndarray, taken: np.ndarray) -> None:
+    def transform_weights(self, w: np.ndarray, weights: np.ndarray) -> None:
         """Transform weights.
 
         Args:
             w: the weights in Caffe's order, contiguous.
-            taken: receives the transformed weights, of ``taken_shape``.
+            weights: receives the transformed weights, of ``weights_shape``.
         """
         filters = w.reshape(self.spec.group, w.shape[0] // self.spec.group, -1, w.shape[2] * w.shape[3])
         filters = flipped(filters) if self._is_flipped else filters
         u = array("weights", self._shape.weights)
-        for group, target in zip(filters, taken, strict=True):
+        for group, target in zip(filters, weights, strict=True):
             in_units(filter_tiles, 1, self._inputs, None, self._tiling.taps, group, u)
-            self._products.take(u, target)
+            self._products.pack(u, target)
 
-    def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
+    def run(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
             slope: float = 1) -> None:
         """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
         for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
             in_units(input_tiles, 1, n_rows, None, *into)
-            for group, weights in enumerate(taken):
-                self._products.run(group, weights)
+            for group, each in enumerate(weights):
+                self._products.run(group, each)
             in_units(output_images, 1, n_rows, None, *out_of)
 
-    def bind(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+    def bind(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
              slope: float) -> NativeCalls | None:
         """Prepared calls that do what ``run`` does: for each block the input transform, each group's products, and the
         output transform."""
         made = []
         for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
             made += [prepare_units(input_tiles, 1, n_rows, None, *into),
-                     *(self._products.bind(group, weights) for group, weights in enumerate(taken)),
+                     *(self._products.bind(group, each) for group, each in enumerate(weights)),
                      prepare_units(output_images, 1, n_rows, None, *out_of)]
         calls = [each for each in made if each is not None]
         return sum(calls[1:], start=calls[0]) if len(calls) == len(made) else None

@@ -54,15 +54,15 @@ class Inference:
 
     def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None) -> None:
         self._filtering, self._slope = Filtering(lib, spec, stays=True), 1 if relu_slope is None else relu_slope
-        self._w = zeros(prod(self._filtering.taken_shape)).reshape(self._filtering.taken_shape)
+        self._w = zeros(prod(self._filtering.weights_shape)).reshape(self._filtering.weights_shape)
         self._b = np.zeros(spec.n_output, np.float32)
 
-    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+    def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
         """See InferencePlan."""
-        self._filtering.take(np.ascontiguousarray(w, np.float32), self._w)
+        self._filtering.transform_weights(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
-    def adopt(self, other: Inference) -> None:
+    def share_weights(self, other: Inference) -> None:
         """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
@@ -119,11 +119,11 @@ class Training:
         uses: list[dict[str, tuple[int, ...]]] = [way.working_shapes for way in (*ways, self._gradient)]
         names = {name for use in uses for name in use}
         found = {name: max(n_bytes(use[name]) for use in uses if name in use) for name in names}
-        return found | {"flipped": 4 * max(prod(way.taken_shape) for way in ways)}
+        return found | {"flipped": 4 * max(prod(way.weights_shape) for way in ways)}
 
     @staticmethod
     def _filter(filtering: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 slope: float) -> None:
-        taken = dense("flipped", filtering.taken_shape)
-        filtering.take(w, taken)
-        filtering.run(x, taken, np.zeros(filtering.spec.n_output, np.float32) if b is None else b, y, slope=slope)
+        weights = dense("flipped", filtering.weights_shape)
+        filtering.transform_weights(w, weights)
+        filtering.run(x, weights, np.zeros(filtering.spec.n_output, np.float32) if b is None else b, y, slope=slope)

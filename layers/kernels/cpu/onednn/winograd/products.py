@@ -88,20 +88,20 @@ class OnednnProducts:
         self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
         self.n_weights = lib.memory_desc_get_size(w) // 4
 
-    def take(self, u: np.ndarray, taken: np.ndarray) -> None:
-        """Write the transformed weights ``u`` to ``taken``, in the layout that ``run`` takes."""
-        self._reorder.run(u, taken)
+    def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
+        """Write the transformed weights ``u`` to ``packed``, in the layout that ``run`` takes."""
+        self._reorder.run(u, packed)
 
-    def run(self, group: int, taken: np.ndarray) -> None:
+    def run(self, group: int, packed: np.ndarray) -> None:
         """Multiply a group's part of the working array "bottom" by its weights, into the working array "top"."""
-        self._product.run(*self._arrays(group, taken))
+        self._product.run(*self._arrays(group, packed))
 
-    def bind(self, group: int, taken: np.ndarray) -> NativeCalls:
+    def bind(self, group: int, packed: np.ndarray) -> NativeCalls:
         """The prepared call that does what ``run`` does."""
-        return self._product.bind(*self._arrays(group, taken))
+        return self._product.bind(*self._arrays(group, packed))
 
-    def _arrays(self, group: int, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), taken,
+    def _arrays(self, group: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), packed,
                 from_channel("top", self._shape.top, group * self._shape.outputs))
 
 
@@ -112,25 +112,25 @@ class PanelProducts:
         self._shape, self.n_weights = shape, shape.n_products * shape.inputs * shape.outputs
         self._zeros = zeros(shape.outputs)
 
-    def take(self, u: np.ndarray, taken: np.ndarray) -> None:
+    def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
         """See OnednnProducts."""
         panels = in_panels(u)
-        taken.reshape(panels.shape)[...] = panels
+        packed.reshape(panels.shape)[...] = panels
 
-    def run(self, group: int, taken: np.ndarray) -> None:
+    def run(self, group: int, packed: np.ndarray) -> None:
         """See OnednnProducts."""
-        in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, taken))
+        in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
-    def bind(self, group: int, taken: np.ndarray) -> NativeCalls | None:
+    def bind(self, group: int, packed: np.ndarray) -> NativeCalls | None:
         """See OnednnProducts."""
-        return prepare_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, taken))
+        return prepare_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
-    def _arguments(self, group: int, taken: np.ndarray) -> tuple[Any, ...]:
+    def _arguments(self, group: int, packed: np.ndarray) -> tuple[Any, ...]:
         shape = self._shape
         v = from_channel("bottom", shape.bottom, group * shape.inputs)
         m = from_channel("top", shape.top, group * shape.outputs)
         rows = shape.n_tiles, shape.n_tiles, shape.all_inputs
-        return v, rows, shape.inputs, taken, self._zeros, m, shape.all_outputs
+        return v, rows, shape.inputs, packed, self._zeros, m, shape.all_outputs
 
 
 @compiled
@@ -141,7 +141,7 @@ def _multiply(first: int, stop: int, v: np.ndarray, rows: tuple[int, int, int], 
 
 
 def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:
-    """The faster kind of products. ``stays``: weights are taken once for many runs.
+    """The faster kind of products. ``stays``: weights are packed once for many runs.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.

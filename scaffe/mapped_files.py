@@ -1,4 +1,4 @@
-"""Errors of mapped files: pages that can no longer be read, and pages that cannot be written back."""
+"""Mapped files: pages that a disk no longer gives back, and what it has not written yet."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mapped_input(file: BinaryIO, where: str | Path) -> np.ndarray:
-    """A mapped file, uint8, that is watched (see ``watch``); ``where`` is its name in the error line."""
+    """A file that is read as it is looked at, uint8, and watched; ``where`` is its name in the line."""
     memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     watch(memory, str(where))
     return memory
 
 
 def watch(memory: np.ndarray, where: str, rank: int = -1) -> None:
-    """End the process with an error line if a page of a mapped file is lost, as long as the memory is used.
+    """Have the process end with a line where a page of a mapped file is lost, for as long as its memory is used.
 
-    Only on 64-bit Linux, and for at most ``MOST`` pieces of memory; else the process ends without a line.
+    Only on 64-bit Linux, and for so many pieces of memory; else the process ends without a line, as ever.
 
     Args:
         memory: the array that all views of the memory are made of, contiguous.
         where: the file, or its folder.
-        rank: the rank that the line names; below 0: there is only one.
+        rank: whose line it is; below 0: the only one's.
     """
     who = f"rank {rank}: " if rank >= 0 else "scaffe: "
     line = f"{who}{where}: a mapped page could not be read (SIGBUS): the disk failed, or the file was shortened\n"
@@ -65,13 +65,13 @@ def watch(memory: np.ndarray, where: str, rank: int = -1) -> None:
 
 
 def _leave(row: np.ndarray, text: np.ndarray) -> None:
-    """Stop watching a row's memory, and free its error line."""
+    """Watch a row's memory no longer; its line was there until now."""
     row[END] = 0
 
 
 @cache
 def _installed() -> bool:
-    """Install the handler. Returns whether that is possible."""
+    """Install the handler. Returns: whether that is possible."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     action = ctypes.create_string_buffer(ACTION_BYTES)
@@ -139,7 +139,7 @@ if _sync_file_range is not None:
 
 
 class WriteBack:
-    """Watches one file for failed writes. The system reports one only once to each descriptor that is open then.
+    """Watches one file. The system says only once, to each who had the file open then, that writing has failed.
 
     Args:
         descriptor: of the file, opened before anything was written; it is this object's, which closes it.
@@ -153,10 +153,10 @@ class WriteBack:
         weakref.finalize(self, os.close, descriptor)
 
     def fault(self) -> str:
-        """The errors so far, in one line; empty if there are none. Any thread may call; it takes microseconds.
+        """What went wrong so far, in one line; empty: nothing. Any thread; it takes microseconds.
 
-        A page can be wrong in memory only after writing it has failed, so data read before this call are right if it
-        returns no error.
+        A page can be wrong in memory only after its writing has failed: what was read before is right if there is no
+        fault now.
         """
         with self._lock:
             try:

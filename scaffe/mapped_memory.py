@@ -1,4 +1,4 @@
-"""Memory by system calls (mmap, madvise): huge pages, freed pages, mappings at given addresses."""
+"""Memory by the system's own calls: pages advised, given back, and put where addresses are given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _mmap.restype = ctypes.c_void_p
 
 
 def page_of(n_bytes: int) -> int:
-    """The size in bytes of a page in arrays of this length."""
+    """The bytes of a page in arrays of this length."""
     return HUGE_BYTES if n_bytes >= MANY_HUGE * HUGE_BYTES else PAGE_BYTES
 
 
@@ -53,7 +53,7 @@ def reserved(n_bytes: int) -> np.ndarray:
 
 
 class _Mapped:
-    """Addresses that are unmapped with the last array that uses them."""
+    """Addresses that are given back with the last array that looks at them."""
 
     def __init__(self, n_bytes: int, protection: int) -> None:
         length = n_bytes + HUGE_BYTES
@@ -87,7 +87,7 @@ def forget(memory: np.ndarray) -> None:
 
 
 def address(array: np.ndarray) -> int:
-    """The address of an array's first element."""
+    """Where an array begins."""
     return int(array.ctypes.data)
 
 

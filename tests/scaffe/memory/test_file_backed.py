@@ -147,7 +147,6 @@ LIMITED = """
 import resource, sys
 import numpy as np
 from scaffe.errors import UserError
-from scaffe.memory.backing import windows
 from scaffe.memory.backing.file_backed import BackedMemory
 from scaffe.memory.backing.spill_file import SpillFile
 backed = BackedMemory(SpillFile(sys.argv[1]))

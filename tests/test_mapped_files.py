@@ -13,7 +13,7 @@ WHY = "a mapped page could not be read (SIGBUS): the disk failed, or the file wa
 PREAMBLE = """
 import mmap, os, sys, tempfile
 import numpy as np
-from scaffe import lost_pages
+from scaffe import mapped_files
 folder = sys.argv[1]
 
 def mapped():
@@ -24,12 +24,12 @@ def mapped():
 WATCHED = PREAMBLE + """
 for _ in range(3):  # rows of the table are used again
     file, memory = mapped()
-    lost_pages.watch(memory, f"folder {folder}", 7)
+    mapped_files.watch(memory, f"folder {folder}", 7)
     del memory
 file, memory = mapped()
-lost_pages.watch(memory, f"folder {folder}")
+mapped_files.watch(memory, f"folder {folder}")
 other, beside = mapped()
-lost_pages.watch(beside, "elsewhere", 3)
+mapped_files.watch(beside, "elsewhere", 3)
 part = memory[4096 * 100:][::2]
 del memory
 file.truncate(4096 * 100)
@@ -38,19 +38,19 @@ part.sum()
 """
 OTHERS = PREAMBLE + """
 file, memory = mapped()
-lost_pages.watch(memory, f"folder {folder}")
+mapped_files.watch(memory, f"folder {folder}")
 other, beside = mapped()
 other.truncate(0)
 print(memory.sum(), flush=True)
 beside.sum()
 """
 MANY = PREAMBLE + """
-kept = [mapped()[1] for _ in range(lost_pages.MOST + 1)]
+kept = [mapped()[1] for _ in range(mapped_files.MOST + 1)]
 for memory in kept:
-    lost_pages.watch(memory, f"folder {folder}")
+    mapped_files.watch(memory, f"folder {folder}")
 del kept, memory
 file, memory = mapped()
-lost_pages.watch(memory, f"folder {folder}")
+mapped_files.watch(memory, f"folder {folder}")
 file.truncate(0)
 memory.sum()
 """

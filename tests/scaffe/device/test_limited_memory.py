@@ -340,7 +340,7 @@ def test_what_test_nets_read_is_fetched_anew_once_it_was_written_and_never_copie
         test, first = solver.test_nets[0], solver.net.node("y600").layer.blobs[0]
         with late():
             found.append([float(solver.test_forward(test))])
-            solver.net.params.bring()
+            solver.net.params.fetch_all()
             first.data_flat[...] *= 2
             test.note_written()
             found[-1].append(float(solver.test_forward(test)))

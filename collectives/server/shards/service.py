@@ -1,4 +1,4 @@
-"""The thread that runs one shard: it takes messages, carries out the keeper's actions, and sleeps while idle."""
+"""The thread that runs one shard: it receives messages, carries out the keeper's actions, and sleeps while idle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaffe.collectives.server.shards.shard import BatchSteps
 from scaffe.threads import Thread
 
 TICK_SECONDS = 0.1
-"""How long a recovery waits for the thread at most, which sleeps where nobody asks for anything."""
+"""How long the thread sleeps at most while no message comes: a recovery waits for it."""
 
 
 class Service:
@@ -32,9 +32,8 @@ class Service:
         fail: called in the shard's thread with the error that ended it.
 
     Attributes:
-        n_reads, n_updates: how many the shard has been asked for and has been told of: of another node once for all
-            its workers where they are one there.
-        look: called now and then in the thread; may raise CommError, where tables are damaged.
+        n_reads, n_updates: messages so far; those of another node's workers that its proxy has merged count once.
+        look: called now and then in the thread; raises CommError where tables are damaged.
     """
 
     def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
@@ -56,7 +55,7 @@ class Service:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread, whatever it has been told and has not done."""
+        """End the thread, whatever messages it has not handled."""
         self._is_stopped = True
         self._thread.join()
 
@@ -84,7 +83,7 @@ class Service:
             self._actions.extend(self._keeper.handle(message))
 
     def _go_on(self) -> None:
-        """All that can be done now; an update that has to wait for the copy holds up all that comes after it."""
+        """Carry out all actions that can be; an update that has to wait for the copy holds up those behind it."""
         while self._actions and not self._must_wait(self._actions[0]):
             self._carry_out(self._actions.popleft())
         copy = self._copier.begin() if self._keeper.workers or self._actions else None
@@ -109,4 +108,4 @@ class Service:
 
 
 class _Stopped(Exception):
-    """Nobody takes from a full mailbox any longer."""
+    """Ends the thread while it waits for room in a mailbox."""

@@ -119,8 +119,8 @@ def _tree(name: str, levels: str, sizes: list[str]) -> Pattern:
 
 
 SELECTIONS = ("auto", "own")
-"""The fastest; and the fastest of our own: MPI's calls busy-poll, and a helper thread that polls takes 99 % of a core that
-computes (measured; ours take 0.3 to 1.5 %)."""
+"""The fastest; and the fastest of our own: MPI's calls busy-poll, and a helper thread that polls takes 99 % of a core
+from computing (measured; ours take 0.3 to 1.5 %)."""
 LIBRARIES = ("mpi", "nccl")
 """Other libraries' collectives. Which of them these ranks have is found out at the first call."""
 WIRES = ("fp16", "bf16")

@@ -13,7 +13,7 @@ from scaffe.collectives.server.nodes.links import Links, PollingInterval
 from scaffe.collectives.server.nodes.proxy import Action, Arrivals, Proxy, Push
 from scaffe.collectives.server.nodes.transfers import ContiguousSpan, Incoming, Outgoing, RowPlacement, Staging
 from scaffe.collectives.server.protocol.keeper import Send
-from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.mailbox import Mailbox, MailboxThread
 from scaffe.collectives.server.protocol.messages import (
     N_NUMBERS,
     Clock,
@@ -33,10 +33,9 @@ from scaffe.collectives.server.protocol.messages import (
 )
 from scaffe.collectives.server.shards.copies import Stage
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.threads import Thread
 
 
-class Gateway:
+class Gateway(MailboxThread):
     """Sends and receives one rank's messages with other nodes: of its own shard, and of proxies for their shards.
 
     Args:
@@ -53,6 +52,7 @@ class Gateway:
     def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],
                  Links], proxies: Mapping[int, Proxy], placement: RowPlacement, stages: Mapping[int, Stage],
                  fail: Callable[[BaseException], None]) -> None:
+        super().__init__(f"scaffe-gateway-{rank}")
         self._roles, self._proxies, self._placement, self._fail = roles, proxies, placement, fail
         self._stages = stages
         self._mail = store.gateway_mail[rank]
@@ -63,20 +63,8 @@ class Gateway:
         self._arrivals: dict[tuple[int, int], Arrivals] = defaultdict(Arrivals)  # by shard and sending node
         self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
         self._staging, self._backlog = Staging(store.tier), deque[Letter]()
-        self._is_stopped = False
         self._links = links(self._came)
-        self._thread = Thread(self._run, f"scaffe-gateway-{rank}")
         self._thread.start()
-
-    def join(self, seconds: float) -> bool:
-        """Wait until all messages have been sent and received, at most ``seconds``. Returns whether they have."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread, whatever is under way."""
-        self._is_stopped = True
-        self._thread.join()
 
     # --- the thread
 

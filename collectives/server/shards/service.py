@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from scaffe.collectives.server.protocol.keeper import Action, Apply, Keeper
-from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.mailbox import Mailbox, MailboxThread
 from scaffe.collectives.server.protocol.messages import N_NUMBERS, Kept, Read, ToShard, Update, decode, encode
 from scaffe.collectives.server.shards.copies import Copier
 from scaffe.collectives.server.shards.shard import BatchSteps
-from scaffe.threads import Thread
 
 TICK_SECONDS = 0.1
 """How long the thread sleeps at most while no message comes: a recovery waits for it."""
 
 
-class Service:
+class Service(MailboxThread):
     """One running shard and its thread, which ends when all workers have left.
 
     Args:
@@ -39,25 +38,14 @@ class Service:
     def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
                  workers: Mapping[int, Mailbox], gateway: Mailbox | None, copier: Copier,
                  fail: Callable[[BaseException], None]) -> None:
+        super().__init__(f"scaffe-shard-{number}")
         self._keeper = keeper
         self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
         self._gateway, self._copier = gateway, copier
         self.look: Callable[[], None] = lambda: None
         self._actions = deque[Action]()
         self.n_reads = self.n_updates = 0
-        self._is_stopped = False
-        self._thread = Thread(self._run, f"scaffe-shard-{number}")
         self._thread.start()
-
-    def join(self, seconds: float) -> bool:
-        """Wait until all workers have left, at most ``seconds``. Returns whether they have."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread, whatever messages it has not handled."""
-        self._is_stopped = True
-        self._thread.join()
 
     def _run(self) -> None:
         numbers = np.empty(N_NUMBERS, np.int64)

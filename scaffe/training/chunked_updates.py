@@ -35,11 +35,11 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
     net, strategy = solver.net, solver.strategy
     eager = eager_buckets(solver) if may_be_eager else []
     groups: Sequence[LayerGroup] = eager or large_groups(net, single_layers(net))
-    strategy.take_early(eager)
-    compute_by_rows(net, eager if strategy.updates_alone else (), offloaded.spreads_rows)
+    strategy.eager.take(eager)
+    compute_by_rows(net, eager if strategy.eager.updates_alone else (), offloaded.spreads_rows)
     edges = sorted({edge for group in groups for chunk in chunks(net, group) for edge in (chunk.start, chunk.stop)})
-    solver.updater.own(cut(strategy.owned(), edges), cut(strategy.copied(), edges))
-    for own in strategy.own_updaters:
+    solver.updater.own(cut(strategy.state.owned(), edges), cut(strategy.state.copied(), edges))
+    for own in strategy.eager.own_updaters:
         own.own(cut([shard.interval for shard in own.shards], edges))
     shards: dict[StateShard, LayerGroup] = {
         shard: group for updater in _updaters(solver) for shard in updater.everything for group in groups
@@ -61,7 +61,7 @@ def eager_buckets(solver: Solver) -> list[Bucket]:
     """The large buckets that may be updated before the backward of other layers: nobody needs all gradients at once."""
     needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
                  or not isinstance(solver.rates, Scheduled))
-    return [] if needs_all else large_groups(solver.net, solver.strategy.early())
+    return [] if needs_all else large_groups(solver.net, solver.strategy.eager.buckets())
 
 
 def cut(intervals: Sequence[slice], edges: Sequence[int]) -> list[slice]:
@@ -75,16 +75,17 @@ def cut(intervals: Sequence[slice], edges: Sequence[int]) -> list[slice]:
 
 def _updaters(solver: Solver) -> list[Updater]:
     """Those whose histories may be offloaded, in the order in which they update."""
-    return [*solver.strategy.own_updaters, solver.updater]
+    return [*solver.strategy.eager.own_updaters, solver.updater]
 
 
 def _written(strategy: Strategy, recomputes: bool, bucket: Bucket, parameters: StateTensor) -> StateTensor:
     """A bucket's parameters as a plan knows them: a server may write them too."""
-    if strategy.renews:
-        return refreshed(parameters, strategy.renewer(bucket) if recomputes else None)
-    return changing_in_forward(parameters) if strategy.fetches else parameters
+    if strategy.eager.refreshes_parameters:
+        return refreshed(parameters, strategy.eager.refresher(bucket) if recomputes else None)
+    return changing_in_forward(parameters) if strategy.eager.may_refresh_parameters else parameters
 
 
 def _update(solver: Solver, bucket: Bucket, place: slice) -> None:
     """Update a bucket, or a block of its rows, before all layers' backward has run."""
-    solver.strategy.update_early(replace(bucket, place=place), solver.rates.before(solver.iteration), solver.iteration)
+    rate = solver.rates.before(solver.iteration)
+    solver.strategy.eager.update_in_backward(replace(bucket, place=place), rate, solver.iteration)

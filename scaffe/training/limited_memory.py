@@ -62,13 +62,13 @@ def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -
     ranks = solver.communicator
     join_backward(solver.net.nodes)
     whole, limit = together(ranks, lambda: _wanted(solver, options))
-    if not any(ranks.allgather_objects(max(whole, solver.strategy.server_bytes) > limit)):
+    if not any(ranks.allgather_objects(max(whole, solver.strategy.state.server_bytes) > limit)):
         info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
     reduce_saved_activations(solver.net, limit, lambda: least_to_train(
-        solver.net, _taken_on_host(solver, activation_tensors(solver.net)), solver.strategy.updates_alone))
+        solver.net, _taken_on_host(solver, activation_tensors(solver.net)), solver.strategy.eager.updates_alone))
     solver.observers.append(together(ranks, lambda: _limited_on_host(solver, backed, limit, options)))
 
 
@@ -84,7 +84,7 @@ def _taken_on_host(solver: Solver, activations: list[ActivationTensor]) -> int:
     """Bytes that stay in memory all the time: what the net has outside the plan, histories, what the strategy keeps,
     and the test nets' blobs."""
     histories = sum(shard.n_bytes for shard in solver.updater.everything)
-    kept = histories + solver.strategy.kept_bytes
+    kept = histories + solver.strategy.state.kept_bytes
     return unmovable_bytes(solver.net, activations) + kept + sum(map(_blobs, solver.test_nets))
 
 
@@ -94,8 +94,8 @@ def _blobs(net: Net) -> int:
 
 
 def _limited_on_host(solver: Solver, backed: FileBackedMemory, limit: int, options: Namespace) -> LimitedMemory:
-    solver.strategy.keep_on_disk(options.spill)
-    if (taken := solver.strategy.server_bytes) > limit:
+    solver.strategy.state.keep_on_disk(options.spill)
+    if (taken := solver.strategy.state.server_bytes) > limit:
         raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for a rank that is a server alone, "
                         f"which takes {taken:,} (-servers)")
     state, activations = chunked_state(solver, HostState(solver.net, backed)), activation_tensors(solver.net)
@@ -216,7 +216,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 def _taken_on_device(solver: Solver) -> int:
     """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
     updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
-    return updates + solver.strategy.kept_bytes + sum(map(bytes_of_test_net, solver.test_nets))
+    return updates + solver.strategy.state.kept_bytes + sum(map(bytes_of_test_net, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:

@@ -13,7 +13,7 @@ class Begin(Message):
 
     Attributes:
         phase: its number, from 1 on.
-        kind: "renew", "step" or "settle".
+        kind: "renew", "step" or "synchronize".
         batch: what a pass goes over.
         rate: the learning rate.
     """

@@ -14,7 +14,7 @@ MOST_ELEMS = 1 << 27
 """The longest message: MPI counts bytes with 32 bits."""
 
 
-class Copies:
+class ReplicatedState:
     """The summed gradients of what a rank owns go to its neighbour too, which makes the same update.
 
     The gradients' length carries what several histories would take; the copy has the owner's bits, since both compute

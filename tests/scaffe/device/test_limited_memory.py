@@ -47,7 +47,7 @@ from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training import limited_memory
 from scaffe.training.assembly import build_solver
-from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as test_observer
 from scaffe.training.solver import Observer
@@ -216,8 +216,8 @@ def pulled(solver):
     solver.strategy.begin()
     with late():
         solver.step(4)
-        solver.strategy.settle()
-    found = solver.strategy.parameters().tobytes()
+        solver.strategy.synchronize_parameters()
+    found = whole_parameters(solver).tobytes()
     solver.strategy.finish()
     solver.close()
     return found
@@ -249,7 +249,7 @@ class Halfway(Observer):
 
     def before_iteration(self, solver):
         if solver.iteration == 3:
-            solver.strategy.settle()
+            solver.strategy.synchronize_parameters()
 
 
 def replicated(solver):

@@ -22,12 +22,12 @@ from scaffe.memory.problem import layer_groups, tensors
 from scaffe.proto import caffe_pb2
 from scaffe.training import histories
 from scaffe.training.assembly import build_solver
-from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers.test import Test
 from scaffe.training.solver import Observer
 from scaffe.training.strategies import look_up
-from scaffe.training.strategies.role import SERVER
+from scaffe.training.strategies.roles import SERVER
 from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
@@ -53,10 +53,10 @@ def build(communicator, folder, run, text="", **options):
         stage="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto",
         **{**SERVED, **DEVICE, "serves": False, **options})
     kind = look_up(strategy, algorithm, communicator)
-    role = kind.place(communicator, given)
+    role = kind.roles.place(communicator, given)
     if role.kind == SERVER:
         if given.serves:
-            kind.serve(role, param, given)
+            kind.roles.serve(role, param, given)
         return None, None
     solver = build_solver(role.ranks, param, given, role)
     return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
@@ -122,8 +122,8 @@ class Digest(Observer):
     """Of weights and histories, when training has ended and before the strategy does."""
 
     def finish(self, solver):
-        found = hashlib.sha256(solver.strategy.parameters().tobytes())
-        for history in solver.strategy.histories():
+        found = hashlib.sha256(whole_parameters(solver).tobytes())
+        for history in solver.strategy.state.histories():
             found.update(history.tobytes())
         self.hex = found.hexdigest()
 

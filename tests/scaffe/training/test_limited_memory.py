@@ -40,10 +40,10 @@ from scaffe.memory.run.limited_passes import limit_forward, limit_passes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
-from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as tests_observer
-from scaffe.training.parameter_server.memory import Resident
+from scaffe.training.parameter_server.memory import MemoryAccounting
 from scaffe.training.solver import Observer
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
@@ -72,7 +72,7 @@ def limited(solver):
 
 def trained(solver):
     solver.solve()
-    found = [solver.strategy.parameters().tobytes(), *(each.tobytes() for each in solver.strategy.histories())]
+    found = [whole_parameters(solver).tobytes(), *(each.tobytes() for each in solver.strategy.state.histories())]
     solver.close()
     return found
 
@@ -189,14 +189,14 @@ class Tables(Observer):
     """Reads what the tables have at the end."""
 
     def finish(self, solver):
-        self.found = [each.tobytes() for each in (solver.strategy.parameters(), *solver.strategy.histories())]
+        self.found = [each.tobytes() for each in (whole_parameters(solver), *solver.strategy.state.histories())]
 
 
 class InStep(Tables):
     """Has all updates applied before each iteration, so that a run with slack has the same bits each time."""
 
     def before_iteration(self, solver):
-        solver.strategy.settle()
+        solver.strategy.synchronize_parameters()
 
 
 def served(solver, observers=()):
@@ -362,7 +362,7 @@ def test_a_snapshot_without_memory_for_it_is_one_line(tmp_path, monkeypatch):
     for kind in ("HDF5", "BINARYPROTO"):
         solver = solver_of(tmp_path, prefix + kind)
         solver.step(1)
-        monkeypatch.setattr(solver.strategy, "histories", raise_memory_error)
+        monkeypatch.setattr(solver.strategy.state, "histories", raise_memory_error)
         with pytest.raises(UserError, match="^rank 0 has not enough memory for the snapshot of iteration 1$"):
             save_checkpoint(solver)
         solver.close()
@@ -393,7 +393,7 @@ def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     assert length < sum(array.nbytes for array in there._separate)  # some overlap
     assert resident(there._whole[:length]) == length
     assert resident(there._whole) == length
-    assert [each.tobytes() for each in (solver.strategy.parameters(), *solver.strategy.histories())] == expected
+    assert [each.tobytes() for each in (whole_parameters(solver), *solver.strategy.state.histories())] == expected
     assert resident(there._whole) == 0  # who reads everything at once has room for it
     solver.close()
 
@@ -430,7 +430,7 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, o
     assert len(seen) == 5 * n_steps
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
     assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))
-    solver.strategy.parameters(), solver.strategy.histories()
+    whole_parameters(solver), solver.strategy.state.histories()
     renewed = [number for number, each in enumerate(tier._state, len(tier._activations)) if each.is_refreshed]
     assert len(renewed) == (3 if options else 0)  # which the file shows now
     assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.tensors)
@@ -465,7 +465,7 @@ def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
     store, rows = server._store, [batch._rows for batch in solver.strategy.tables.batches]
     arrays = [*store.values.values(), *store.updates[0], *(each for own in store.histories.values() for each in own),
               *(each._gathered for each in rows if each.is_copied)]
-    assert sum(each.nbytes for each in arrays) == solver.strategy.kept_bytes
+    assert sum(each.nbytes for each in arrays) == solver.strategy.state.kept_bytes
     assert any(each.is_copied for each in rows) == bool(slack)
     solver.strategy.finish()
     solver.close()
@@ -475,7 +475,8 @@ def test_a_rank_that_is_a_server_alone_has_the_limit_too(tmp_path, monkeypatch):
     """The tables lie in a file where it does not fit with them in memory, though the net does; where it does not fit so
     either, it is refused."""
     for in_file in (0, 1 << 40):
-        monkeypatch.setattr(Resident, "of_server", lambda self, n_bytes=in_file: n_bytes if self.in_file else 1 << 40)
+        monkeypatch.setattr(MemoryAccounting, "of_server",
+                            lambda self, n_bytes=in_file: n_bytes if self.in_file else 1 << 40)
         if in_file:
             with pytest.raises(UserError, match=r"-memory 100%: [\d,]+ bytes are too few for a rank that is a server "
                                                 r"alone, which takes 1,099,511,627,776 \(-servers\)"):
@@ -614,7 +615,7 @@ def test_a_failing_disk_ends_training_with_a_line_and_no_hang(tmp_path, monkeypa
     solver = solver_of(tmp_path, prefix, memory=limits(tmp_path)[0], placement="move")
     solver.step(2)
     save_checkpoint(solver)
-    expected = solver.strategy.parameters().tobytes()
+    expected = whole_parameters(solver).tobytes()
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -626,7 +627,7 @@ def test_a_failing_disk_ends_training_with_a_line_and_no_hang(tmp_path, monkeypa
     monkeypatch.undo()
     solver = solver_of(tmp_path, prefix)
     restore_checkpoint(solver, tmp_path / "x_iter_2.solverstate")
-    assert solver.strategy.parameters().tobytes() == expected
+    assert whole_parameters(solver).tobytes() == expected
     solver.close()
 
 

@@ -191,7 +191,7 @@ def test_a_lost_rank_that_had_what_nobody_else_has_is_one_line(rank, what):
 def test_ranks_that_hold_shards_and_compute_cannot_be_lost():
     world = SimpleNamespace(rank=0, n_ranks=3)
     with pytest.raises(UserError, match="-on_rank_loss shrink cannot be had without -servers"):
-        Sandblaster.place(world, worker.options_of(on_rank_loss="shrink"))
+        Sandblaster.roles.place(world, worker.options_of(on_rank_loss="shrink"))
 
 
 @pytest.mark.mpi_job

@@ -12,7 +12,7 @@ from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.losses import on_survivors
-from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
+from scaffe.collectives.launch import launched, load_mpi, must_be_rank, while_starting
 from scaffe.collectives.planning import plan
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
@@ -105,7 +105,7 @@ class Communicator(Freeable):
         tuned_table()  # before MPI starts, in which whoever ends with an error waits for the others
         if not launched():
             return cls.single()
-        return all_through(lambda: cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank))
+        return while_starting(lambda: cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank))
 
     @classmethod
     def single(cls) -> Communicator:

@@ -264,8 +264,6 @@ class Communicator(Freeable):
         """Makes messages that survive the loss of ranks. Every rank calls it; CommError on one rank."""
         return self._ranks.fault_tolerant_messages()
 
-    """The same; its name in earlier releases."""
-
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
         return self._ranks.exchange("bcast", value, root)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import by_position, check_label_count, read_labels
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 

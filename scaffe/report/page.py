@@ -1,4 +1,4 @@
-"""One page of HTML about some runs, with all that it needs inside: no scripts, no network."""
+"""One self-contained page of HTML about some runs, without scripts or network."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ PAGE = """<!DOCTYPE html>
 
 
 def html(runs: Sequence[Run], title: str) -> str:
-    """The page, as text. Sections for which no run has anything are left out."""
+    """The page, as text. Sections for which no run has data are left out."""
     sections: list[tuple[str, str, Callable[[Sequence[Run]], str]]] = [
         ("Runs", "", _summary),
-        ("What was learnt", "", charts.outputs),
-        ("Rate and pace", "", charts.rates),
+        ("Loss and accuracy", "", charts.outputs),
+        ("Learning rate and throughput", "", charts.rates),
         ("Where the time went", "Rank 0, from the first iteration to the end.", times.stacked),
         ("Some iterations, rank by rank", "A row a thread; times from the trace, in milliseconds.", times.timelines),
         ("Layers", "Medians over the iterations. GFLOP/s: of matrix products, two operations a multiply-add.",
@@ -79,7 +79,7 @@ def _summary(runs: Sequence[Run]) -> str:
 
 
 def _reached(run: Run) -> str:
-    """How far a log goes that has no end."""
+    """The last iteration of a log without an end."""
     seen = [row["NumIters"] for row in (*run.train, *run.test)]
     return f"{max(seen):,.0f} so far" if seen else ""
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe.errors import UserError
+from scaffe.errors import LayerError, UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu

@@ -11,8 +11,6 @@ from scaffe.collectives.fault_tolerance.joining import JoiningRank
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 
-GROUP = "Train and test"
-
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code.

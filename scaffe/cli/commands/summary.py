@@ -13,7 +13,6 @@ from scaffe.errors import UserError
 from scaffe.flags import MOST, Flags, whole
 from scaffe.nets import graph
 
-GROUP = "Nets and weights"
 DIMENSION = whole(1)
 
 

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
@@ -28,8 +28,6 @@ from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.summary import measured_peak, speed_lines
 from scaffe.training.ranks import threads_per_rank, together
 
-GROUP = "Train and test"
-
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
@@ -39,7 +37,7 @@ def main(argv: list[str]) -> int:
     flags.flag("phase", "TRAIN", "the net's phase", choices=tuple(PHASES))
     flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
-    flags.flag("threads", 0, cores.HELP, kind=whole(0, MOST_THREADS))
+    flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
     add_flags(flags)
     add_memory_flags(flags)
     flags.pass_over("weights", "solver", "snapshot", "sigint_effect", "sighup_effect")

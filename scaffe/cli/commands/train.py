@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
-from scaffe.cli.notes import log_notes
 from scaffe.collectives import grow
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.fault_tolerance.joining import JoiningRank
@@ -49,8 +48,8 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
 from scaffe.training.strategies.choice import add_flags as add_strategy_flags
 from scaffe.training.strategies.choice import check_flags
+from scaffe.version import log_notes
 
-GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
 
 
@@ -82,7 +81,7 @@ def _flags() -> Flags:
     add_machine_flags(flags, can_measure=True)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
-    flags.flag("threads", 0, f"{cores.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
+    flags.flag("threads", 0, f"{threads.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
     add_memory_flags(flags)
     flags.section("Data")
     flags.flag("readers", 1, "reader threads a rank", kind=whole(1, MOST_THREADS))

@@ -155,11 +155,11 @@ def _n_bytes(blob: Blob) -> int:
 def made_in_passes(net: Net) -> int:
     """Bytes of the arrays that layers allocate in passes: those that outlive the pass, and the others of the layer that
     has most."""
-    lasting, others = 0.0, [0.0]
+    persistent, others = 0.0, [0.0]
     for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
-        lasting += layer.lasting * n_elems
-        others.append((layer.temporaries - layer.lasting) * n_elems)
-    return ceil(lasting + max(others)) * net.params.dtype.itemsize
+        persistent += layer.persistent_temporaries * n_elems
+        others.append((layer.temporaries - layer.persistent_temporaries) * n_elems)
+    return ceil(persistent + max(others)) * net.params.dtype.itemsize
 
 
 def _longest(node: Node) -> int:

@@ -122,7 +122,7 @@ class ChunkedState(Generic[G]):
     def _update_group(self, executor: Executor, update: Callable[[G, slice], None], group: G) -> None:
         """Update a whole group. It stays in memory until the last of its steps, in which the others get it."""
         for layer in layers_of(self._net, group):
-            self._net.params.settle(layer)
+            self._net.params.write_cleared_diffs(layer)
         update(group, group.place)
         with in_step(executor, self._net.steps.updates(group.first_layer)[-1]):
             pass  # the others have the parameters

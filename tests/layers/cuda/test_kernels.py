@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
-from scaffe.layers.kernels.cuda.reductions import check_finite, sum_of_squares
+from scaffe.layers.kernels.cuda.updates import check_finite, sum_of_squares
 from scaffe.layers.kernels.extents import n_words
 from scaffe.layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, shifted, stored, wide

@@ -56,7 +56,7 @@ def counted(name, dtype, batch):
         net.clear_param_diffs()
         net.forward()
         net.backward()
-        net.params.settle_all()
+        net.params.write_all_cleared_diffs()
     return found, 2 * sum(can for _, _, can in stretches([can_record(node.layer) for node in net.nodes], ()))
 
 

@@ -84,7 +84,7 @@ def run(net, memory=None):
         net.clear_param_diffs()
         loss = net.forward()
         net.backward()
-        net.params.settle_all()
+        net.params.write_all_cleared_diffs()
         results.append((loss, net.params.diff.copy(), [net.blobs[name].data.copy() for name in net.output_names]))
         net.context.draws.from_bytes(Stream(5).to_bytes())
     return results

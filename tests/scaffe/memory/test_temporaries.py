@@ -60,7 +60,7 @@ def check(rig, most, left, label):
     """Compare the most bytes that two iterations made, and those that they left, with what the layer declares."""
     longest = longest_of(rig)
     assert most <= rig.layer.temporaries * longest + SLACK, label
-    assert left <= rig.layer.lasting * longest + SLACK, label
+    assert left <= rig.layer.persistent_temporaries * longest + SLACK, label
 
 
 @pytest.mark.parametrize("layer_type", [pytest.param(name, marks=pytest.mark.thorough) if name in LIKE_LSTM else name
@@ -113,7 +113,7 @@ def test_a_net_counts_what_lasts_and_the_layer_that_makes_most():
     planned = activation_tensors(net)
     counted = unmovable_bytes(net, planned)
     for node in net.nodes:
-        node.layer.temporaries = node.layer.lasting = 0
+        node.layer.temporaries = node.layer.persistent_temporaries = 0
     lasting, others = 1 + 1 + 1, 3  # of Normalize and two losses; of Normalize and PReLU alike
     assert counted - unmovable_bytes(net, planned) == (lasting + others) * 20 * 30 * 10 * 10 * 4
     net.close()

@@ -155,7 +155,8 @@ def test_the_page_has_everything_and_escapes_it(folder):
     assert "<b>" not in re.sub(r"<td><b style", "", page).replace("&lt;b&gt;", ""), "a layer's name became an element"
     assert not re.search(r"""(?:src|href)=|url\((?!#)|@import""", page), "needs something from elsewhere"
     heads = re.findall(r"<h2>(.*?)</h2>", page)
-    assert heads == ["Runs", "What was learnt", "Rate and pace", "Where the time went", "Some iterations, rank by rank",
+    assert heads == ["Runs", "Loss and accuracy", "Learning rate and throughput",
+                     "Where the time went", "Some iterations, rank by rank",
                      "Layers", "Net", "Settings, versions, machine"]
     drawings = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
     assert len(drawings) == 4 + 2 + 1 + 1  # loss and accuracy twice, rate, pace, timeline, net

@@ -11,7 +11,7 @@ import numpy as np
 from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.fault_tolerance.losses import on_survivors
+from scaffe.collectives.fault_tolerance.losses import on_ranks_left
 from scaffe.collectives.launch import launched, load_mpi, must_be_rank, while_starting
 from scaffe.collectives.planning import plan
 from scaffe.collectives.request import Request
@@ -136,7 +136,7 @@ class Communicator(Freeable):
     def shrink(self) -> Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
-        return on_survivors(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
+        return on_ranks_left(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
 
     @property
     def topology(self) -> Topology:

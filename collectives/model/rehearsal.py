@@ -193,21 +193,21 @@ class Rehearsal:
                 one that is started while still under way.
         """
         ranks = [self._rank(rank, begin, end) for rank in range(len(self._calls))]
-        awake = list(range(len(ranks)))
+        runnable = list(range(len(ranks)))
         n_running = len(ranks)
         while n_running:
-            if self._network.met and (not awake or self._timing is Timing.ANY and self._chance.random() < 0.5):
+            if self._network.met and (not runnable or self._timing is Timing.ANY and self._chance.random() < 0.5):
                 self._network.move()
-            elif awake:
-                index = self._chance.randrange(len(awake))
-                state = next(ranks[awake[index]])
+            elif runnable:
+                index = self._chance.randrange(len(runnable))
+                state = next(ranks[runnable[index]])
                 if state:
-                    awake[index] = awake[-1]
-                    awake.pop()
+                    runnable[index] = runnable[-1]
+                    runnable.pop()
                 n_running -= state == "done"
             else:
                 raise SimulationError(f"deadlock: {n_running} of {len(ranks)} ranks wait")
-            awake += [rank for rank in dict.fromkeys(self._network.woken) if rank not in awake]
+            runnable += [rank for rank in dict.fromkeys(self._network.woken) if rank not in runnable]
             self._network.woken.clear()
         if self._network.left_over():
             raise SimulationError("messages are left that nobody receives or sends")

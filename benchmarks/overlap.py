@@ -101,7 +101,7 @@ def make_solver(how: str, args: argparse.Namespace, communicator: Communicator) 
 
 def slowest(communicator: Communicator, seconds: list[float]) -> list[float]:
     """Element by element the largest of the ranks' values."""
-    return [max(values) for values in zip(*communicator.allgather_objects(seconds), strict=True)]
+    return [max(parameters) for parameters in zip(*communicator.allgather_objects(seconds), strict=True)]
 
 
 def time_layers(args: argparse.Namespace, communicator: Communicator) -> tuple[list[float], list[float]]:
@@ -123,7 +123,7 @@ def time_messages(solver: Solver) -> list[Traffic]:
     strategy, found = solver.strategy, []
     for bucket in strategy.buckets.all:
         seconds = []
-        for part in (strategy.values, strategy.gradients):
+        for part in (strategy.parameters, strategy.gradients):
             part.start_on(bucket.place).wait()
             solver.communicator.barrier()
             started = time.perf_counter()
@@ -147,10 +147,10 @@ def measure(how: str, args: argparse.Namespace, communicator: Communicator,
     seconds, = slowest(communicator, [(time.perf_counter() - start) / args.iterations])
     spent = {name: s / args.iterations for name, s in solver.timers.seconds.items()}
     messages = solver.timers.hidden()[0] / args.iterations
-    solver.strategy.settle()
+    solver.strategy.synchronize_parameters()
     result = {"seconds": seconds, "messages": messages,
               "wait": spent.get("communication", 0.0), "compute": spent["forward"] + spent["backward"]}
-    if hasattr(solver.strategy.values, "start_on") and hasattr(solver.strategy.gradients, "start_on"):
+    if hasattr(solver.strategy.parameters, "start_on") and hasattr(solver.strategy.gradients, "start_on"):
         traffic = time_messages(solver)
         alone = sum(map(sum, layers)) + sum(b.down + b.up for b in traffic) + spent.get("update", 0.0)
         result |= {"hideable": hideable(*layers, traffic)}

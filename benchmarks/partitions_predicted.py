@@ -83,7 +83,7 @@ def main() -> None:
         n_parameters, found = sum(layer.n_parameters for layer in layers), plans(layers, args)
         first = found[1].total.seconds
         for n, plan in found.items():
-            ways = sorted({kind for layer in layers if layer.n_parameters for kind in [plan.kinds[layer.name]]})
+            ways = sorted({kind for layer in layers if layer.n_parameters for kind in [plan.shardings[layer.name]]})
             print(f"{net:7s} {n_parameters:13,d} {n:11d} {plan.total.seconds:12.3f} {first / plan.total.seconds:10.2f} "
                   f"{plan.total.n_bytes / 1e6:8.1f}  {', '.join(ways)}")
         lines.append(Line(f"{net}, {n_parameters / 1e6:,.0f} M", [(n, first / plan.total.seconds)

@@ -57,9 +57,9 @@ memory.sum()
 BACKED = """
 import os, sys
 import numpy as np
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.spill_file import SpillFile
-made = BackedMemory(SpillFile(sys.argv[1]), 5)
+made = FileBackedMemory(SpillFile(sys.argv[1]), 5)
 values = made.zeros(1 << 18, np.float32)
 values[:] = 1
 os.ftruncate(made.file.descriptor, 0)

@@ -47,7 +47,7 @@ class Points(Observer):
             self._test(solver)
 
     def _test(self, solver):
-        solver.strategy.settle()
+        solver.strategy.synchronize_parameters()
         started = time.perf_counter()
         seconds = started - self._begun - self._testing
         _, lines, _ = means(solver, solver.test_nets[0], solver.param.test_iter[0])
@@ -62,7 +62,7 @@ def train(communicator, run):
     options = Namespace(reduce="auto", wire="", bucket="auto", threads=1, readers=1, level=0, stage="", gpu="",
                         allow_nan=True, skip_bad_records=0, servers=0, **run.options)
     param = text_format.Parse(run.solver, caffe_pb2.SolverParameter())
-    role = look_up(options.strategy, "auto", communicator).place(communicator, options)
+    role = look_up(options.strategy, "auto", communicator).roles.place(communicator, options)
     solver = build_solver(role.ranks, param, options, role)
     points = Points(run)
     solver.observers.append(points)

@@ -77,7 +77,7 @@ def main(name: str, path: str, folder: str) -> None:
             communicator.barrier()
             start = time.perf_counter()
             solver.step(int(n_steps))
-            solver.strategy.settle()
+            solver.strategy.synchronize_parameters()
             seconds = time.perf_counter() - start
             told = communicator.allgather_objects((seconds, solver.observers[0].last))
             if communicator.rank == 0:

@@ -69,7 +69,7 @@ def measure(communicator, way, kind, base, n_iterations):
     options = Namespace(strategy=strategy, reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1,
                         level=0, stage="", gpu="", allow_nan=False, skip_bad_records=0, servers=0,
                         slack=float(slack or 0) if slack != "inf" else math.inf)
-    role = look_up(strategy, "auto", communicator).place(communicator, options)
+    role = look_up(strategy, "auto", communicator).roles.place(communicator, options)
     solver = build_solver(role.ranks, param, options, role)
     late = Late(role.ranks, kind, base)
     solver.observers.append(late)

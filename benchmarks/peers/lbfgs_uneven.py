@@ -23,7 +23,7 @@ from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.training.assembly import build_solver  # noqa: E402
-from scaffe.training.lbfgs.portions import Pace  # noqa: E402
+from scaffe.training.lbfgs.portions import StragglerStatistics  # noqa: E402
 from scaffe.training.strategies import WORKER, look_up  # noqa: E402
 
 N_ROWS, N_PORTIONS, N_REPLICAS, N_WARM = 960, 48, 4, 4
@@ -73,9 +73,9 @@ def main():
     communicator = Communicator.world()
     log.silence(True)
     if way != "portions":
-        Pace.is_late = lambda *_: False
+        StragglerStatistics.is_late = lambda *_: False
     if way == "quarters":
-        Pace.is_too_slow = lambda *_: False
+        StragglerStatistics.is_too_slow = lambda *_: False
     folder = Path(communicator.bcast_object(tempfile.mkdtemp() if communicator.rank == 0 else None))
     n_portions = N_PORTIONS if way != "quarters" else N_REPLICAS
     if communicator.rank == 0:
@@ -95,9 +95,9 @@ def main():
                         gpu="", allow_nan=False, skip_bad_records=0, servers=communicator.n_ranks - N_REPLICAS,
                         deterministic=False)
     kind = look_up("auto", "auto", communicator, solver_type="LBFGS")
-    role = kind.place(communicator, options)
+    role = kind.roles.place(communicator, options)
     if role.kind != WORKER:
-        kind.serve(role, param, options)
+        kind.roles.serve(role, param, options)
         communicator.gather_objects(None)
         return
     solver = build_solver(role.ranks, param, options, role)

@@ -21,7 +21,7 @@ from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
 from scaffe.training.lbfgs.descent import Lbfgs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Requests, Run, Smooth, X, first_commands
-from scaffe.training.lbfgs.portions import Pace, Portions
+from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
 from scaffe.training.lbfgs.two_loop import Pairs
 
 BATCH, PORTION, DECAY_FACTOR, WARM_IMAGES = 64, 250, 5e-4, 6400
@@ -121,7 +121,7 @@ class Clock:
 
     def __init__(self, task: Task, machines: Machines) -> None:
         self._machines, self.now, self.seen = machines, 0.0, 0
-        self._portions, self._n_images = Portions(4, Pace()), task.n_images
+        self._portions, self._n_images = Portions(4, StragglerStatistics()), task.n_images
         self._portion = max(1, min(PORTION, task.n_images // (5 * machines.n_workers)))
         for worker in range(machines.n_workers):
             self._portions.join(worker)

@@ -210,12 +210,12 @@ class MultiBoxLoss(LossLayer):
         p = self.param.multibox_loss_param
         priors, variances = (x[found.priors] for x in self._priors)
         in_target = None if p.encode_variance_in_target else variances
-        predicted = offsets[found.items, found.priors, found.classes]
-        difference: np.ndarray = predicted - encode(p.code_type, priors, in_target, found.boxes)
+        forecast = offsets[found.items, found.priors, found.classes]
+        difference: np.ndarray = forecast - encode(p.code_type, priors, in_target, found.boxes)
         if p.encode_variance_in_target:
             difference = difference / variances
         if p.bp_inside:
-            boxes = priors if p.use_prior_for_matching else decode(p.code_type, priors, in_target, predicted)
+            boxes = priors if p.use_prior_for_matching else decode(p.code_type, priors, in_target, forecast)
             difference[(boxes < 0) | (boxes > 1)] = 0
         return difference
 

@@ -203,16 +203,16 @@ class Backend(Protocol):
     def relu_backward(self, y: Array, gy: Array, gx: Array, slope: float) -> None:
         """gx = gy where y > 0, slope · gy elsewhere. y is the layer's input or its output; gx may be gy."""
 
-    def note_signs(self, y: Array, signs: Array) -> None:
+    def save_sign_mask(self, y: Array, mask: Array) -> None:
         """Set the bits of the elements above 0, and clear all others.
 
         Args:
             y: flat.
-            signs: uint32 words, laid out as ``scaffe.layers.kernels.extents`` says.
+            mask: words of 32 bits, as ``scaffe.layers.kernels.extents`` has them.
         """
 
-    def relu_backward_signs(self, signs: Array, gy: Array, gx: Array, slope: float) -> None:
-        """gx = gy where ``note_signs`` has set the bit, slope · gy elsewhere. Flat arrays; gx may be gy."""
+    def relu_backward_mask(self, mask: Array, gy: Array, gx: Array, slope: float) -> None:
+        """gx = gy where ``save_sign_mask`` has set the bit, slope · gy elsewhere. Flat arrays; gx may be gy."""
 
     def add_relu(self, a: Array, b: Array, y: Array, slope: float) -> None:
         """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""

@@ -38,14 +38,14 @@ WORD = np.dtype(np.uint32)
 
 
 def n_words(n_elems: int) -> int:
-    """The number of words for the signs of ``n_elems`` elements."""
+    """Words for the sign mask of so many elements."""
     return -(-n_elems // TOGETHER) * LANES
 
 
-def expect_words(n_elems: int, signs: Any) -> None:
-    """Raise LayerError unless ``signs`` has the words for ``n_elems`` elements."""
-    if signs.size != n_words(n_elems):
-        raise mismatch(n_words(n_elems), signs.size)
+def expect_words(n_elems: int, mask: Any) -> None:
+    """Raise LayerError unless the words are those for so many elements."""
+    if mask.size != n_words(n_elems):
+        raise mismatch(n_words(n_elems), mask.size)
 
 
 BLOCK_BYTES = 32 << 20

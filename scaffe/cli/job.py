@@ -149,7 +149,7 @@ def run_job(body: Callable[[Communicator], int], options: Namespace | None = Non
     except Exception as error:
         if not is_expected(error):
             raise
-        is_shared = getattr(error, "everywhere", False) and getattr(error, "rank_in_part", None) is None
+        is_shared = getattr(error, "everywhere", False) and getattr(error, "rank_in_subset", None) is None
         if communicator.n_ranks > 1 and not is_shared:
             report_and_abort(communicator, error)
         return fail(one_line(error), 1, error, not log.is_silent())

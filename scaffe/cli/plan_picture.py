@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.pictures.boxes import Arrow, Box
 from scaffe.pictures.net_picture import Picture, picture_of
-from scaffe.training.partition.planner.cost_model import Price
+from scaffe.training.partition.planner.cost_model import Cost
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.planner.shapes import LayerShape
 from scaffe.training.partition.sharding import (
@@ -19,7 +19,7 @@ from scaffe.training.partition.sharding import (
     OUTPUTS,
     REPLICATED,
     ROWS,
-    way_of,
+    sharding_of,
 )
 
 COLOURS = {REPLICATED: "#e0e0e0", OUTPUTS: "#ce93d8", INPUTS: "#ff8a80", BY_COLUMNS: "#a5d6a7", CLASSES: "#ffb74d",
@@ -40,18 +40,18 @@ def plan_picture(layers: Sequence[LayerShape], plan: Plan, rankdir: str = "TB") 
     arrows: list[Arrow] = []
     makers: dict[str, tuple[int, str]] = {}  # blob → its layer's box, and how it lies
     for layer in layers:
-        kind = plan.kinds[layer.name]
-        way, box = way_of(layer.type, kind), len(boxes)
-        boxes.append(Box((layer.name, f"{layer.type} {kind}", *_cost(plan.prices[layer.name])), COLOURS[kind]))
+        kind = plan.shardings[layer.name]
+        sharding, box = sharding_of(layer.type, kind), len(boxes)
+        boxes.append(Box((layer.name, f"{layer.type} {kind}", *_cost(plan.costs[layer.name])), COLOURS[kind]))
         for i, name in enumerate(layer.bottoms):
             maker, lies = makers[name]
-            moves = plan.n_partitions > 1 and lies != way.need(i)
-            arrows.append(Arrow(maker, box, f"{lies} \u2192 {way.need(i)}" if moves else ""))
-        makers.update(dict.fromkeys(layer.tops, (box, way.gives if plan.n_partitions > 1 else ROWS)))
+            moves = plan.n_partitions > 1 and lies != sharding.need(i)
+            arrows.append(Arrow(maker, box, f"{lies} \u2192 {sharding.need(i)}" if moves else ""))
+        makers.update(dict.fromkeys(layer.tops, (box, sharding.gives if plan.n_partitions > 1 else ROWS)))
     return picture_of(boxes, arrows, rankdir)
 
 
-def _cost(price: Price) -> list[str]:
+def _cost(cost: Cost) -> list[str]:
     """What is sent and taken in an iteration, as lines; none for nothing."""
-    sent = [f"{price.n_bytes / 1e6:,.3f} MB sent"] if price.n_bytes else []
-    return [*sent, f"{price.seconds * 1e3:,.3f} ms"] if price.seconds else sent
+    sent = [f"{cost.n_bytes / 1e6:,.3f} MB sent"] if cost.n_bytes else []
+    return [*sent, f"{cost.seconds * 1e3:,.3f} ms"] if cost.seconds else sent

@@ -14,19 +14,19 @@ from scaffe.nets.net import Net, Tier
 WARM_UP = 2  # passes that run layer by layer first: plans are built, memory is taken
 
 
-def stretches(can_record: Sequence[bool], seams: Collection[int]) -> list[tuple[int, int, bool]]:
+def stretches(can_record: Sequence[bool], hook_points: Collection[int]) -> list[tuple[int, int, bool]]:
     """Divide the layers into stretches, all of whose layers can be recorded, or none; each seam begins a stretch.
 
     Args:
         can_record: for each layer, whether it can be recorded.
-        seams: indices of the layers at which somebody acts.
+        hook_points: indices of the layers at which somebody acts.
 
     Returns:
         (first layer, last layer, whether to record it) for each stretch, in order.
     """
     runs: list[tuple[int, int, bool]] = []
     for index, can in enumerate(can_record):
-        if runs and runs[-1][2] == can and index not in seams:
+        if runs and runs[-1][2] == can and index not in hook_points:
             runs[-1] = runs[-1][0], index, can
         else:
             runs.append((index, index, can))
@@ -41,13 +41,13 @@ class Recorded:
 
     Args:
         net: the training net.
-        seams: indices of the layers at which somebody acts: before their forward, after their backward.
+        hook_points: indices of the layers at which somebody acts: before their forward, after their backward.
         backward: whether each pass has a backward.
     """
 
-    def __init__(self, net: Net, seams: Collection[int], backward: bool = True) -> None:
+    def __init__(self, net: Net, hook_points: Collection[int], backward: bool = True) -> None:
         self._net, self._has_backward = net, backward
-        self._heads = {index - net.nodes[index].fused_offset for index in seams}  # no cut between fused layers
+        self._heads = {index - net.nodes[index].fused_offset for index in hook_points}  # no cut between fused layers
         self._n_passes = 0
         self.cut()
 
@@ -124,8 +124,8 @@ class Recorded:
             self._net.tiers = tiers
 
     def _between_moves(self, recorded: Callable[[], Any], layers: range) -> Any:
-        """Run a stretch with what its tiers do before it and after (see ``run/device.py`` for what that may be), and
-        forward with its hooks."""
+        """Run a stretch with what its tiers do before it and after (``memory.run.limited_net.cuts`` says what
+        that may be), and forward with its hooks."""
         is_forward = layers.step > 0
         steps = [index if is_forward else self._net.steps.backward(index)[0] for index in layers]
         ahead = steps if is_forward else steps[:1]
@@ -195,7 +195,7 @@ class InRecording:
     """
 
     def __init__(self, tier: Tier) -> None:
-        self.again = tier.again
+        self.recompute = tier.recompute
 
     def before(self, step: int) -> None:
         """See Tier: nothing."""

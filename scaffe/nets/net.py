@@ -21,13 +21,13 @@ Hook = Callable[[int], None]
 class Tier(Protocol):
     """Sees to it that what a step uses is in memory. ``Net.steps`` has the steps' numbers.
 
-    Layers that run in one pass have all their ``before`` and ``again`` before it, and all their ``after`` after it.
+    Layers that run in one pass have all their ``before`` and ``recompute`` before it, and all their ``after`` after it.
     """
 
     def before(self, step: int) -> None:
         """Just before a step: see to it that what it uses is there, or on its way."""
 
-    def again(self, step: int) -> None:
+    def recompute(self, step: int) -> None:
         """Between that and the step: compute again what it uses, by work of the kind that the step itself is."""
 
     def after(self, step: int) -> None:
@@ -127,7 +127,7 @@ class Net:
             for step in steps:
                 tier.before(step)
             for step in steps:
-                tier.again(step)
+                tier.recompute(step)
 
     def _after_steps(self, steps: Sequence[int]) -> None:
         for tier in self.tiers:

@@ -21,12 +21,12 @@ class Portion:
     Attributes:
         shape: of the whole parameter.
         index: where the part lies in it, one slice an axis.
-        is_placed: whether the part is all of it on the replica's first rank, and nothing on the others.
+        on_single_rank: whether the part is all of it on the replica's first rank, and nothing on the others.
     """
 
     shape: tuple[int, ...]
     index: tuple[slice, ...]
-    is_placed: bool = False
+    on_single_rank: bool = False
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ class Portion:
     @property
     def is_whole(self) -> bool:
         """Whether the part is everything, as on every rank."""
-        return not self.is_placed and prod(self.own_shape) == prod(self.shape)
+        return not self.on_single_rank and prod(self.own_shape) == prod(self.shape)
 
     def of(self, whole: np.ndarray) -> np.ndarray:
         """The part of a whole array, of any shape with as many elements."""

@@ -109,7 +109,7 @@ class Solver:
         if self._line is not None:
             self._line.start(self._solver, n_iterations)
         self._solver.step(n_iterations)
-        self._solver.strategy.settle()
+        self._solver.strategy.synchronize_parameters()
 
     def solve(self, resume_file: str | None = None) -> None:
         """Train up to ``max_iter``, resuming from a ``.solverstate`` if one is given. Raises UserError."""
@@ -135,7 +135,7 @@ class Solver:
         if self.param.display and self.iter % self.param.display == 0:
             log.info(f"Iteration {self.iter}, lr = {self.lr:g}")
         self._solver.strategy.apply(self.lr, self.iter)
-        self._solver.strategy.settle()
+        self._solver.strategy.synchronize_parameters()
         self._solver.iteration += 1
 
     def share_weights(self, net: Net) -> None:

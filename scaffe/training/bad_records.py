@@ -86,7 +86,7 @@ class WatchBadRecords(Observer):
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         """Exchange here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long."""
-        self._bad.exchange(solver.strategy.peers)
+        self._bad.exchange(solver.strategy.in_step.peers)
 
     def finish(self, solver: Solver) -> None:
         """Exchange what the last tests met, and what ranks that were no peers have met, and log the total."""

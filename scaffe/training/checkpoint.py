@@ -48,8 +48,8 @@ def save_checkpoint(solver: Solver) -> None:
 
 def _save(solver: Solver) -> None:
     solver.check_losses()
-    solver.strategy.parameters()
-    histories = solver.strategy.histories()
+    whole_parameters(solver)
+    histories = solver.strategy.state.histories()
     streams = solver.communicator.gather_objects(solver.net.context.draws.to_bytes(), ROOT)
     kept: dict[str, Any] = solver.rates.kept(solver.iteration) | _place_in_data(solver)
     for observer in solver.observers:
@@ -68,6 +68,16 @@ def _save(solver: Solver) -> None:
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
                                    streams=streams or [],
                                    model_checksum=checksum(model), **kept), whole)
+
+
+def whole_parameters(solver: Solver) -> np.ndarray:
+    """The parameters as a snapshot saves them, all of the same iteration. Called by all ranks.
+
+    Returns:
+        (n_elems,), the net's own buffer or a copy, whole on rank 0 at least.
+    """
+    solver.strategy.synchronize_parameters()
+    return solver.strategy.state.parameters()
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
@@ -215,4 +225,4 @@ def load_histories(solver: Solver, arrays: list[np.ndarray], path: str | Path) -
             raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {shape}")
     for array, portion, (index, _, place) in zip(arrays, portions, places, strict=True):
         own = array if portion is None else portion.of(array)
-        solver.strategy.load_history(index, place.start, own.reshape(-1))
+        solver.strategy.state.load_history(index, place.start, own.reshape(-1))

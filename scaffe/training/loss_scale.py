@@ -64,7 +64,7 @@ class LossScale(Observer):
 
     def _look(self, solver: Solver) -> None:
         overflowed = np.array([solver.updater.take_overflows()], np.float64)
-        peers = solver.strategy.peers
+        peers = solver.strategy.in_step.peers
         if peers.n_ranks > 1:
             peers.allreduce(overflowed, "max", "mpi")
         scale, self._n_clean = next_scale(self._scale, self._n_clean + self._since, bool(overflowed[0]))

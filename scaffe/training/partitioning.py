@@ -1,4 +1,4 @@
-"""``-partitions`` before nets are built: what cannot be had is refused, the net is planned, the ranks are divided."""
+"""``-partitions`` before nets are built: checks that this run can be divided, plans the net, and divides the ranks."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace
 
 def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
     """Why this run cannot be divided; "" if it can."""
-    compute = Compute.of(options)
-    faults = {"does not go with this strategy; sc-rs, ssp and downpour are some that do": not strategy.trains_parts,
+    compute, trains_parts = Compute.of(options), strategy.roles.trains_parts
+    faults = {"does not go with this strategy; sc-rs, ssp and downpour are some that do": not trains_parts,
               "does not go with -on_rank_loss": options.on_rank_loss != STOP,
               "does not go with -memory": bool(options.memory),
               "does not go with eval_type detection": param.eval_type == DETECTION,

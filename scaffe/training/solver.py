@@ -18,11 +18,11 @@ from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
-from scaffe.training.fault_tolerance.recovery_state_machine import Member, RanksReady
+from scaffe.training.fault_tolerance.recovery_state_machine import RanksReady, RecoveryStateMachine
 from scaffe.training.learning_rate import rates_of
 from scaffe.training.partition.sums import GroupSums
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
-from scaffe.training.strategies.replica import Alone
+from scaffe.training.strategies.replica import IntraReplica
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -110,12 +110,12 @@ class Solver:
     Attributes:
         iteration: iterations done so far.
         rates: the learning rate of each iteration.
-        member: this rank's part in going on when another one is lost.
+        machine: this rank's part in recovery when another one is lost.
         replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
         observers: called in this order.
-        are_ranks_ready: whether this rank knows of new ranks that wait to be taken in.
-        pauses: set by an observer, on all ranks at once, to take them in after this iteration.
+        are_ranks_ready: whether this rank knows of ranks that wait to join.
+        pauses: set by an observer, on all ranks at once, to let them join after this iteration.
         remake_tests: makes test nets that share the data out over the ranks that are left.
         test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
 
@@ -142,7 +142,7 @@ class Solver:
         if net.context.param_memory is None:
             net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
         elif not net.params.waits_on_host:
-            sharing.choose_as_if_shared()  # memory that a plan moves is private
+            sharing.algorithms.choose_as_if_shared()  # memory that a plan moves is private
         if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:
@@ -151,8 +151,9 @@ class Solver:
                                                for test_net in test_nets if net.context.kernels.RECORDS}
         self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method, role, sharing)
-        self.updater.own(self.strategy.owned(), self.strategy.copied())
-        self.member, self._rate = Member(counts_updates=self.strategy.in_step), 0.0
+        self.updater.own(self.strategy.state.owned(), self.strategy.state.copied())
+        self.machine = RecoveryStateMachine(counts_updates=self.strategy.fault_tolerance.counts_updates)
+        self._rate = 0.0
         self.replica, self.n_replicas = ((communicator.rank, communicator.n_ranks) if division is None else
                                          (division.replica, division.n_replicas))
         self.remake_tests: Callable[[], None] = lambda: None
@@ -161,23 +162,23 @@ class Solver:
 
     def _make_strategy(self, method: Method, role: Role | None, sharing: Communicator) -> Strategy:
         division = None if role is None else role.division
-        within = Alone()
+        intra_replica = IntraReplica()
         if division is not None:
-            within = GroupSums(self.net, division.sums, self.timers)
+            intra_replica = GroupSums(self.net, division.sums, self.timers)
             division.overlap(self.net, self.timers)
         kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, sharing, self.timers, self.param.iter_size,
-                            method.algorithm, method.options, role, within))
-        made.shrunk = self._shrunk
+                            method.algorithm, method.options, role, intra_replica))
+        made.fault_tolerance.on_shrink = self._on_shrink
         if self.net.context.kernels.RECORDS:
-            made.passes = Recorded(self.net, made.seams)
+            made.passes = Recorded(self.net, made.hook_points)
         if made.acts_between_layers:
             self.net.before_forward.append(made.before_forward)
             self.net.after_backward.append(made.after_backward)
         return made
 
-    def _shrunk(self, workers: Communicator) -> None:
+    def _on_shrink(self, workers: Communicator) -> None:
         self.communicator, self.replica, self.n_replicas = workers, workers.rank, workers.n_ranks
         self.remake_tests()
 
@@ -197,7 +198,7 @@ class Solver:
         self._tell("begin")
         self.strategy.begin()
         self.step(self.param.max_iter - self.iteration)
-        self.strategy.settle()
+        self.strategy.synchronize_parameters()
         self._tell("finish")
         self.strategy.finish()
         info("Optimization stopped early." if self.stopping else "Optimization Done.")
@@ -218,13 +219,13 @@ class Solver:
                 self.check_losses()
             rate = self.rates.after(partial(self._mean_loss, loss), self.iteration, rate)
             self._rate = rate
-            self.member.prepared()
+            self.machine.prepared()
             self._tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
             self.update()
-            self.member.taken()
+            self.machine.taken()
             self._tell("after_iteration")
             if self.pauses and not self.stopping and self.iteration < end:
-                self.strategy.settle()
+                self.strategy.synchronize_parameters()
                 raise RanksReady
         self.check_losses()
 
@@ -239,7 +240,7 @@ class Solver:
         Raises:
             UserError: the strategy's ranks are not in step.
         """
-        if self.strategy.peers.n_ranks < self.communicator.n_ranks:
+        if self.strategy.in_step.peers.n_ranks < self.communicator.n_ranks:
             raise UserError(f"lr_policy {self.param.lr_policy!r} follows the loss of all ranks, so it is not for a "
                             "strategy whose ranks are not in step")
         return self.mean_over_ranks([float(loss)], self.communicator)[0]
@@ -250,7 +251,7 @@ class Solver:
 
     def _tell(self, event: str, *values: Any) -> None:
         for observer in self.observers:
-            self.strategy.guard(partial(getattr(observer, event), self, *values))
+            self.strategy.fault_tolerance.guard(partial(getattr(observer, event), self, *values))
 
     def close(self) -> None:
         """Close the nets, which ends their readers."""
@@ -276,7 +277,7 @@ class Solver:
 
         Args:
             values: this rank's; the same number on every rank. Summed in float64.
-            ranks: those to sum over: all that train, if they are in step now, or the strategy's ``peers``.
+            ranks: those to sum over: all that train, if they are in step now, or the strategy's ``in_step.peers``.
             n_parts: the divisor; the number of ranks if None.
         """
         sums = np.array(values, np.float64)

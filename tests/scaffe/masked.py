@@ -42,8 +42,8 @@ def build(folder, gpu="0", form="BINARYPROTO", precision="fp32"):
 
 def state(solver):
     """Weights, and on rank 0, which writes snapshots, histories; called by all ranks."""
-    solver.strategy.settle()
-    histories = solver.strategy.histories()
+    solver.strategy.synchronize_parameters()
+    histories = solver.strategy.state.histories()
     arrays = [solver.net.params.data, *(histories if solver.communicator.rank == 0 else ())]
     return [np.array(solver.net.context.kernels.to_host(array)) for array in arrays]
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         add_relu,
         add_up,
         mask_scale,
-        note_signs,
         relu_backward,
-        relu_backward_signs,
+        relu_backward_mask,
         relu_forward,
+        save_sign_mask,
     )
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
     from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
@@ -37,10 +37,10 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
-           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws",
-           "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "note_signs",
-           "pixels", "place", "pooling", "relu_backward", "relu_backward_signs", "relu_forward", "scalar",
-           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
+           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels", "place",
+           "pooling", "relu_backward", "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar", "scale_rows",
+           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
 
 describe = reason

@@ -147,35 +147,35 @@ def _copy(x: np.ndarray, y: np.ndarray) -> None:
         y[i] = stored(real(x[i]), y[i])
 
 
-def note_signs(y: np.ndarray, signs: np.ndarray) -> None:
+def save_sign_mask(y: np.ndarray, mask: np.ndarray) -> None:
     """Set the bits of the elements above 0, and clear all others.
 
     Args:
         y: flat.
-        signs: uint32, (n_words(y.size),).
+        mask: uint32, (n_words(y.size),).
     """
-    expect_words(y.size, signs)
-    in_units(_note, TOGETHER, y.size, y.size // LEAST_ELEMS, as_bits(y), signs)
+    expect_words(y.size, mask)
+    in_units(_save_mask, TOGETHER, y.size, y.size // LEAST_ELEMS, as_bits(y), mask)
 
 
-def relu_backward_signs(signs: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
+def relu_backward_mask(mask: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
     """gx = gy where the bit is set, slope · gy elsewhere. gx may be gy.
 
     Args:
-        signs: from ``note_signs``.
+        mask: from ``save_sign_mask``.
         gy, gx: flat.
         slope: below 0.
     """
     expect_elems(gy.size, gx)
-    expect_words(gy.size, signs)
+    expect_words(gy.size, mask)
     source = None if are_one(gy, gx) else as_bits(gy)
-    in_units(_back, TOGETHER, gx.size, gx.size // LEAST_ELEMS, signs, source, as_bits(gx), wide(gx.dtype).type(slope))
+    in_units(_back, TOGETHER, gx.size, gx.size // LEAST_ELEMS, mask, source, as_bits(gx), wide(gx.dtype).type(slope))
 
 
 @compiled
-def _note(start: int, stop: int, y: np.ndarray, signs: np.ndarray) -> None:
+def _save_mask(start: int, stop: int, y: np.ndarray, mask: np.ndarray) -> None:
     for first in range(start, stop, TOGETHER):
-        here, values = signs[first // BITS:first // BITS + LANES], y[first:first + TOGETHER]
+        here, values = mask[first // BITS:first // BITS + LANES], y[first:first + TOGETHER]
         here[:] = 0
         for j in range(-(-values.size // LANES)):
             bit, run = np.uint32(1 << j), values[LANES * j:LANES * (j + 1)]
@@ -184,9 +184,9 @@ def _note(start: int, stop: int, y: np.ndarray, signs: np.ndarray) -> None:
 
 
 @compiled
-def _back(start: int, stop: int, signs: np.ndarray, gy: np.ndarray | None, gx: np.ndarray, slope: float) -> None:
+def _back(start: int, stop: int, mask: np.ndarray, gy: np.ndarray | None, gx: np.ndarray, slope: float) -> None:
     for first in range(start, stop, TOGETHER):
-        here, out = signs[first // BITS:first // BITS + LANES], gx[first:first + TOGETHER]
+        here, out = mask[first // BITS:first // BITS + LANES], gx[first:first + TOGETHER]
         for j in range(-(-out.size // LANES)):
             bit, run = np.uint32(1 << j), out[LANES * j:LANES * (j + 1)]
             grad = run if gy is None else gy[first + LANES * j:first + LANES * j + run.size]

@@ -33,10 +33,10 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         add_relu,
         add_up,
         mask_scale,
-        note_signs,
         relu_backward,
-        relu_backward_signs,
+        relu_backward_mask,
         relu_forward,
+        save_sign_mask,
     )
     from scaffe.layers.kernels.cuda.pooling_lrn import Lrn as lrn
     from scaffe.layers.kernels.cuda.recording import Recording as record
@@ -50,8 +50,8 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
            "deconvolution", "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker",
-           "mask_scale", "moments", "note_signs", "pixels", "place", "pooling", "record", "relu_backward",
-           "relu_backward_signs", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
+           "mask_scale", "moments", "save_sign_mask", "pixels", "place", "pooling", "record", "relu_backward",
+           "relu_backward_mask", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
            "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device",
            "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
 

@@ -68,7 +68,7 @@ class Guard:
 CHUNK_ELEMS = 4 * THREADS  # of one parameter, for one block: 16 bytes of float32 a thread are 1.25 times as fast as 128
 CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64),
                   ("origin", np.int64), ("n_in", np.int32), ("n_places", np.int32)])
-RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "Accrue")
+RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "LocalUpdate")
 
 
 class UpdatePlan:

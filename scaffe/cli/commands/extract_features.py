@@ -11,8 +11,8 @@ from scaffe import threads
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags, param_memory
 from scaffe.nets.devices import PRECISIONS
-from scaffe.training.limited_memory import add_memory_flags, param_memory
 
 
 def main(argv: list[str]) -> int:

@@ -14,6 +14,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags, param_memory
 from scaffe.memory.run.limited_passes import limit_forward
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
@@ -21,7 +22,6 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import Selection, add_state_flags, net_from_file
 from scaffe.nets.weights import listed, load_weights
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.limited_memory import add_memory_flags, param_memory
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.observers.display import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together

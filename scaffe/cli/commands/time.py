@@ -18,14 +18,14 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
-from scaffe.memory.backing.file_backed import MadeOnHost
+from scaffe.memory.backing.file_backed import StagedOnHost
+from scaffe.memory.options import add_memory_flags
 from scaffe.memory.run.limited_net import LimitedNet
 from scaffe.memory.run.limited_passes import limit_passes
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, add_state_flags, net_from_file
 from scaffe.nets.summary import measured_peak, speed_lines
-from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.ranks import threads_per_rank, together
 
 
@@ -48,7 +48,7 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection.of(options, options.phase)
-    made_in = MadeOnHost() if options.memory and is_device(kernels) else None
+    made_in = StagedOnHost() if options.memory and is_device(kernels) else None
     net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype,
                                                        memory=made_in))
     limited = together(communicator, lambda: _limited(net, options))
@@ -58,7 +58,7 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     net.backward()
     _time_once(net)  # layers that run alone take memory that those in one pass with others do without
     if limited is not None:
-        limited.plan_again()
+        limited.replan()
         info(f"Memory: planned again with measured times: {limited.text()}")
     info("*** Benchmark begins ***")
     info(f"Testing for {options.iterations} iterations.")

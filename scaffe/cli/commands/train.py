@@ -15,10 +15,11 @@ from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
 from scaffe.collectives import grow
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.fault_tolerance.joining import Newcomer
+from scaffe.collectives.fault_tolerance.joining import JoiningRank
 from scaffe.errors import UserError
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
@@ -28,12 +29,11 @@ from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_s
 from scaffe.training.fault_tolerance.options import REPLACE, STOP
 from scaffe.training.fault_tolerance.options import add_flags as add_loss_flags
 from scaffe.training.fault_tolerance.options import check as check_loss_flags
-from scaffe.training.fault_tolerance.recoverable import Survivor
+from scaffe.training.fault_tolerance.recoverable import RecoverableRank
 from scaffe.training.fault_tolerance.recovery import Build, outlive
 from scaffe.training.fault_tolerance.recovery import come_in as join_ranks
 from scaffe.training.fault_tolerance.replacement import Spawner
 from scaffe.training.fault_tolerance.trainer import Trainer
-from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
@@ -100,26 +100,26 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     param = together(communicator, lambda: _read_solver(options))
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     check_loss_flags(options, strategy, communicator)
-    role = strategy.place(communicator, options)
-    goes_on = options.on_rank_loss != STOP and not strategy.mends_itself
+    role, roles = strategy.roles.place(communicator, options), strategy.roles
+    tolerates_rank_loss = options.on_rank_loss != STOP and not strategy.fault_tolerance_type.recovers_in_place
     if role.kind != WORKER:
-        if not goes_on:
-            return strategy.serve(role, param, options)
-        outlive(strategy.server(role, param, options), _rebuilding(strategy, param, options, _builder(param, options)),
-                _spawner(role.world.n_ranks, options))
+        if not tolerates_rank_loss:
+            return roles.serve(role, param, options)
+        rebuild = _rebuilding(strategy, param, options, _builder(param, options))
+        outlive(roles.server(role, param, options), rebuild, _spawner(role.world.n_ranks, options))
         return 0
     role = divided(role, strategy, param, options)
-    with role.ending_all(goes_on):
-        _work(strategy, role, param, options, goes_on)
+    with role.ending_all(tolerates_rank_loss):
+        _work(strategy, role, param, options, tolerates_rank_loss)
     return 0
 
 
-def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, goes_on: bool) -> None:
+def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, tolerates_rank_loss: bool) -> None:
     build = _builder(param, options)
     solver = build(role, options)
     together(role.ranks, lambda: _start_from(solver, param, options))
     log_notes(param, role.ranks.n_ranks)
-    if goes_on:
+    if tolerates_rank_loss:
         if solver.net.context.kernels.PLACE == "device":
             raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
         outlive(Trainer(solver, role), _rebuilding(strategy, param, options, build),
@@ -131,16 +131,16 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
         solver.close()
 
 
-def come_in(newcomer: Newcomer) -> None:
+def come_in(newcomer: JoiningRank) -> None:
     """Train as a rank that another one has started."""
     options, n_wanted = newcomer.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    communicator = grow.come_in(newcomer)
+    communicator = grow.join(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
-    join_ranks(communicator, strategy.in_step, _rebuilding(strategy, param, options, _builder(param, options)),
-               Spawner(n_wanted, newcomer.task))
+    join_ranks(communicator, strategy.fault_tolerance_type.counts_updates,
+               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, newcomer.task))
 
 
 BuildSolver = Callable[[Role, Namespace], Solver]
@@ -165,12 +165,12 @@ def _builder(param: Any, options: Namespace) -> BuildSolver:
 def _rebuilding(strategy: type[Strategy], param: Any, options: Namespace, build: BuildSolver) -> Build:
     """What a rank becomes among those that are left."""
 
-    def rebuild(ranks: Communicator, kinds: Sequence[str | None]) -> Survivor:
-        now = strategy.options_for(options, kinds)
-        role = strategy.place(ranks, now)
+    def rebuild(ranks: Communicator, kinds: Sequence[str | None]) -> RecoverableRank:
+        now = strategy.roles.options_for(options, kinds)
+        role = strategy.roles.place(ranks, now)
         if role.kind != WORKER:
-            return strategy.server(role, param, now)
-        with role.ending_all(goes_on=True):
+            return strategy.roles.server(role, param, now)
+        with role.ending_all(tolerates_rank_loss=True):
             return Trainer(build(role, now), role)
 
     return rebuild

@@ -29,7 +29,7 @@ from scaffe.layers.kernels.cpu.threads import parts
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
-from scaffe.training.strategies.served import Served
+from scaffe.training.strategies.server_strategy import ServerStrategy
 
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label"
@@ -179,7 +179,7 @@ def on_each_rank(solver: str) -> int:
     Args:
         solver: path of its file.
     """
-    served = ((name,) for name in strategies.names() if issubclass(strategies.get(name), Served))
+    served = ((name,) for name in strategies.names() if issubclass(strategies.get(name), ServerStrategy))
     codes = (cli.main(["train", "-solver", solver, "-strategy", *run]) for run in (*RANKS_RUNS, *served))
     return next((code for code in codes if code), 0)
 

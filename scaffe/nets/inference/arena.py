@@ -8,8 +8,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.reshaping.reshape import Flatten, Reshape
-from scaffe.nets.activation_memory import Part, forward_steps, kept_blobs, memory_owners
-from scaffe.nets.arena import place
+from scaffe.nets.blob_memory import BlobMemory, forward_steps, kept_blobs, memory_owners, place
 from scaffe.nets.inference.groups import Group
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -114,12 +113,12 @@ class Activations:
         self._parts[id(source)].steps.extend(self._parts.pop(id(target)).steps)
         self._owner |= {key: source for key, blob in self._owner.items() if blob is target}
 
-    def _uses(self, heads: Mapping[int, int]) -> dict[int, Part]:
+    def _uses(self, heads: Mapping[int, int]) -> dict[int, BlobMemory]:
         """By id of each owner of memory, the steps in which that memory is read or written."""
-        found: dict[int, Part] = {}
+        found: dict[int, BlobMemory] = {}
         for index, node in enumerate(self._net.nodes):
             for blob in (*node.bottoms, *node.tops):
                 owner = self._owner[id(blob)]
                 steps = (*forward_steps(self._net, index), heads.get(index, index))
-                found.setdefault(id(owner), Part(owner)).steps.extend(steps)
+                found.setdefault(id(owner), BlobMemory(owner)).steps.extend(steps)
         return found

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from scaffe.layers.base.layer import TEST
 from scaffe.layers.reshaping.split_tile import Split
-from scaffe.nets.activation_memory import memory_owners
+from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.change_detection import ChangeDetector
 from scaffe.nets.inference.fused_convolution import FusedConvolution

@@ -13,7 +13,7 @@ import numpy as np
 from scaffe import forking
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.kernels.plans import Workers
-from scaffe.nets.activation_memory import memory_owners
+from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.per_image_prefix import (
     PerImagePrefix,
     build_prefix_net,

@@ -35,6 +35,6 @@ def check(options: Any, strategy: type[Strategy], communicator: Communicator) ->
         return
     fault = ulfm.fault()
     if options.on_rank_loss == REPLACE:
-        fault = fault or strategy.takes_nobody_in(options)
-    if fault := fault or strategy.ends_with_a_rank(options):
+        fault = fault or strategy.fault_tolerance_type.why_no_replacement(options)
+    if fault := fault or strategy.fault_tolerance_type.why_not_fault_tolerant:
         raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)

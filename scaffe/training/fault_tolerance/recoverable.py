@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 
 Given = tuple[np.ndarray, Sequence[np.ndarray]]
@@ -34,19 +34,19 @@ class Progress:
     n_histories: int
 
 
-class Survivor(Protocol):
+class RecoverableRank(Protocol):
     """A rank's part in the job, from one loss to the next.
 
     Attributes:
         kind: WORKER or SERVER, as a Role has it.
         world: all ranks of the job.
-        member: what the rank does when one is lost.
+        machine: what the rank does when one is lost.
         iteration: iterations done, as far as this rank knows.
     """
 
     kind: str
     world: Communicator
-    member: Member
+    machine: RecoveryStateMachine
 
     @property
     def iteration(self) -> int:
@@ -75,10 +75,10 @@ class Survivor(Protocol):
     def progress(self) -> Progress | None:
         """How far this rank has come; None where it does not train."""
 
-    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+    def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Strategy.remains; the first rank's answer counts."""
 
-    def remaining(self, part: Part) -> Given:
+    def recovery_values(self, part: Part) -> Given:
         """See Strategy.remaining."""
 
     def follow(self, old: Any, progress: Progress) -> None:
@@ -106,7 +106,7 @@ class Survivor(Protocol):
         """Log which batch the ranks that are left have together."""
 
 
-def take_over(new: Survivor, old: Survivor | None) -> None:
+def take_over(new: RecoverableRank, old: RecoverableRank | None) -> None:
     """Give a rank all that those that are left have. Called by all of them, after the same update.
 
     Args:
@@ -117,7 +117,7 @@ def take_over(new: Survivor, old: Survivor | None) -> None:
     numbers = ranks.allgather_objects(None if old is None else old.world.rank)
     left = [number for number in numbers if number is not None]
     giving = ranks.split(None if old is None else 0)  # those that have come in last are in no communicator of the rest
-    found = ranks.bcast_object(None if old is None or giving is None else old.remains(left, giving))
+    found = ranks.bcast_object(None if old is None or giving is None else old.recovery_sources(left, giving))
     everyone = ranks.allgather_objects(None if old is None else old.progress())
     progress = min(filter(None, everyone), key=lambda progress: progress.iteration)
     new.follow(old, progress)
@@ -125,5 +125,5 @@ def take_over(new: Survivor, old: Survivor | None) -> None:
         new.load_saved_histories()
     for part in found:
         is_giver = old is not None and old.world.rank == part.giver
-        new.load(part, old.remaining(part) if is_giver and old is not None else None, numbers.index(part.giver),
+        new.load(part, old.recovery_values(part) if is_giver and old is not None else None, numbers.index(part.giver),
                  progress)

@@ -11,16 +11,22 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.collectives.failure import report_and_abort
 from scaffe.collectives.grow import enlarge
-from scaffe.training.fault_tolerance.recoverable import Survivor, take_over
-from scaffe.training.fault_tolerance.recovery_state_machine import Act, Member, NothingLeft, Place, RanksReady
+from scaffe.training.fault_tolerance.recoverable import RecoverableRank, take_over
+from scaffe.training.fault_tolerance.recovery_state_machine import (
+    Act,
+    NothingLeft,
+    Place,
+    RanksReady,
+    RecoveryStateMachine,
+)
 from scaffe.training.fault_tolerance.replacement import Spawner
 
-Build = Callable[[Communicator, Sequence[str | None]], Survivor]
+Build = Callable[[Communicator, Sequence[str | None]], RecoverableRank]
 """Builds what this rank is on the ranks that are left, from what each of these was (a Role's kind; None where it has
 just come in). All of them call it."""
 
 
-def outlive(survivor: Survivor, build: Build, spawner: Spawner) -> None:
+def outlive(survivor: RecoverableRank, build: Build, spawner: Spawner) -> None:
     """Train to the end, whatever ranks are lost; without any that could train, end the job. Called by all ranks.
 
     Args:
@@ -29,16 +35,16 @@ def outlive(survivor: Survivor, build: Build, spawner: Spawner) -> None:
         spawner: starts ranks for lost ones.
     """
     while True:
-        world, member = survivor.world, survivor.member
+        world, machine = survivor.world, survivor.machine
         spawner.counted(world.rank, world.n_ranks)
         try:
             survivor.run(spawner.are_ready)
         except RankLost as loss:
-            member.lost()
-            survivor = Recovery(world, member, build, spawner, survivor).run(loss)
+            machine.lost()
+            survivor = Recovery(world, machine, build, spawner, survivor).run(loss)
         except RanksReady:
-            member.joining()
-            survivor = Recovery(world, member, build, spawner, survivor).run()
+            machine.joining()
+            survivor = Recovery(world, machine, build, spawner, survivor).run()
         else:
             spawner.close()
             survivor.close()
@@ -53,7 +59,7 @@ def come_in(communicator: Communicator, in_step: bool, build: Build, spawner: Sp
         in_step: whether all ranks make each update together.
         build, spawner: as ``outlive`` has them.
     """
-    outlive(Recovery(communicator, Member.newcomer(in_step), build, spawner).run(), build, spawner)
+    outlive(Recovery(communicator, RecoveryStateMachine.newcomer(in_step), build, spawner).run(), build, spawner)
 
 
 class Recovery:
@@ -61,18 +67,18 @@ class Recovery:
 
     Args:
         communicator: of the ranks that there were.
-        member: what this rank does.
+        machine: what this rank does.
         build, spawner: see ``outlive``.
         survivor: what this rank has been; None where it is new.
     """
 
-    def __init__(self, communicator: Communicator, member: Member, build: Build, spawner: Spawner,
-                 survivor: Survivor | None = None) -> None:
-        self._survivor, self._build, self._member, self._spawner = survivor, build, member, spawner
+    def __init__(self, communicator: Communicator, machine: RecoveryStateMachine, build: Build, spawner: Spawner,
+                 survivor: RecoverableRank | None = None) -> None:
+        self._survivor, self._build, self._member, self._spawner = survivor, build, machine, spawner
         self._communicator, self._rebuilt = communicator, survivor
         self._seconds: dict[str, float] = defaultdict(float)  # by what was done
 
-    def run(self, loss: RankLost | None = None) -> Survivor:
+    def run(self, loss: RankLost | None = None) -> RecoverableRank:
         """Go on without the lost ranks, and without those that are lost meanwhile; or with new ones.
 
         Returns:
@@ -153,9 +159,9 @@ class Recovery:
         take_over(made, old)
         self._rebuilt = made
 
-    def _take(self) -> Survivor:
+    def _take(self) -> RecoverableRank:
         if self._rebuilt is None:
             raise RuntimeError("a new rank has taken a step before it had a solver")
-        self._rebuilt.member = self._member
+        self._rebuilt.machine = self._member
         self._survivor = self._rebuilt
         return self._survivor

@@ -61,7 +61,7 @@ class OutOfStep(RuntimeError):
     """A rank has taken a step that this one cannot take: never, if all do as this module says."""
 
 
-class Member:
+class RecoveryStateMachine:
     """The machine. The shell does `act`, then calls `done` or, where a rank was lost in it, `lost`.
 
     Attributes:
@@ -79,7 +79,7 @@ class Member:
         self._counts_updates, self._is_new = counts_updates, False
 
     @classmethod
-    def newcomer(cls, counts_updates: bool = True) -> Member:
+    def newcomer(cls, counts_updates: bool = True) -> RecoveryStateMachine:
         """A new rank's, which has just come in; see the constructor."""
         made = cls(0, counts_updates)
         made.act, made._is_new = Act.TELL, True

@@ -26,14 +26,14 @@ class Part:
     is_old: bool = False
 
 
-def goes_on(options: Any) -> bool:
+def tolerates_rank_loss(options: Any) -> bool:
     """Whether the options ask to go on when ranks are lost."""
     return bool(getattr(options, "on_rank_loss", "stop") != "stop")
 
 
 def keeps_copies(options: Any) -> bool:
     """Whether the options ask for second copies."""
-    return goes_on(options) and bool(getattr(options, "history_copies", 0))
+    return tolerates_rank_loss(options) and bool(getattr(options, "history_copies", 0))
 
 
 def neighbours(nodes: Sequence[Sequence[int]]) -> list[int]:

@@ -12,10 +12,10 @@ from scaffe.files import read_state
 from scaffe.log import info, warning
 from scaffe.training.checkpoint import load_histories, newest_state, read_on
 from scaffe.training.fault_tolerance.recoverable import Given, Progress
-from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.solver import Solver
-from scaffe.training.strategies.role import WORKER, Role
+from scaffe.training.strategies.roles import WORKER, Role
 
 
 class Trainer:
@@ -32,13 +32,13 @@ class Trainer:
         self.solver, self.world, self._role = solver, role.world, role
 
     @property
-    def member(self) -> Member:
+    def machine(self) -> RecoveryStateMachine:
         """See Survivor: the solver tells it of updates."""
-        return self.solver.member
+        return self.solver.machine
 
-    @member.setter
-    def member(self, member: Member) -> None:
-        self.solver.member = member
+    @machine.setter
+    def machine(self, machine: RecoveryStateMachine) -> None:
+        self.solver.machine = machine
 
     @property
     def iteration(self) -> int:
@@ -48,7 +48,7 @@ class Trainer:
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:
         """See Survivor."""
         self.solver.are_ranks_ready = are_ranks_ready
-        with self._role.ending_all(goes_on=True):
+        with self._role.ending_all(tolerates_rank_loss=True):
             self.solver.solve()
             self.solver.communicator.barrier()  # nobody leaves before all have the last update
 
@@ -58,7 +58,7 @@ class Trainer:
 
     def abandon(self) -> None:
         """See Survivor."""
-        self.solver.strategy.abandon()
+        self.solver.strategy.fault_tolerance.abandon()
         self.solver.close()
 
     def close(self) -> None:
@@ -72,13 +72,13 @@ class Trainer:
         return Progress(solver.iteration, solver.rates, read, solver.net.params.dtype.name,
                         solver.updater.rule.n_histories)
 
-    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+    def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Survivor."""
-        return self.solver.strategy.remains(left, communicator)
+        return self.solver.strategy.fault_tolerance.recovery_sources(left, communicator)
 
-    def remaining(self, part: Part) -> Given:
+    def recovery_values(self, part: Part) -> Given:
         """See Survivor."""
-        return self.solver.strategy.remaining(part)
+        return self.solver.strategy.fault_tolerance.recovery_values(part)
 
     def follow(self, old: Trainer | None, progress: Progress) -> None:
         """See Survivor."""
@@ -106,7 +106,7 @@ class Trainer:
         for index in range(progress.n_histories if part.is_whole else 0):
             values = np.zeros(place.stop - place.start, params.dtype) if given is None else given[1][index]
             self.world.bcast(values, root)
-            self.solver.strategy.load_history(index, place.start, values)
+            self.solver.strategy.state.load_history(index, place.start, values)
 
     def say_shares(self) -> None:
         """See Survivor."""

@@ -13,7 +13,7 @@ PATIENCE, LEAST_PATIENCE = 4.0, 0.5
 """A bundle is overdue after so many times what a portion and its way usually take, and so many seconds at least."""
 
 
-class Pace:
+class StragglerStatistics:
     """Seconds that each replica takes for a portion.
 
     Attributes:
@@ -107,7 +107,7 @@ class Portions:
         n_fenced: replicas that stood still while others waited for their bundles, in all steps.
     """
 
-    def __init__(self, per_bundle: int, pace: Pace) -> None:
+    def __init__(self, per_bundle: int, pace: StragglerStatistics) -> None:
         self.per_bundle, self.pace = per_bundle, pace
         self.counted: set[int] = set()
         self.n_again = self.n_dropped = self.n_fenced = 0

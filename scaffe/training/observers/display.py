@@ -77,7 +77,8 @@ class Display(Observer):
         display, iteration = solver.param.display, solver.iteration
         if not display or iteration % display:
             return
-        mine, peers = [float(sum(self._losses)) / len(self._losses), *shared_values(solver.net)], solver.strategy.peers
+        mine = [float(sum(self._losses)) / len(self._losses), *shared_values(solver.net)]
+        peers = solver.strategy.in_step.peers
         by = solver.net.shares.weight if peers.n_ranks < solver.communicator.n_ranks else 1.0
         smoothed, *outputs = solver.mean_over_ranks([value / by for value in mine], peers)
         info(f"Iteration {iteration} ({self._pace(iteration, display)}), loss = {smoothed:g}")

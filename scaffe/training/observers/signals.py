@@ -131,7 +131,8 @@ class Signals(Observer):
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long. New
         ranks are agreed on with it; beside a stronger effect on another rank they wait for the next iteration."""
-        agreed = solver.strategy.agree(2 * max(self._seen, default=0) + solver.are_ranks_ready(), solver.iteration)
+        wanted = 2 * max(self._seen, default=0) + solver.are_ranks_ready()
+        agreed = solver.strategy.in_step.agree(wanted, solver.iteration)
         self._agreed, solver.pauses = agreed // 2, bool(agreed % 2)
 
     def after_iteration(self, solver: Solver) -> None:

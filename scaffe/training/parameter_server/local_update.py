@@ -11,7 +11,7 @@ from scaffe.jit import compiled
 from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized
 
 
-class Accrue(UpdateRule):
+class LocalUpdate(UpdateRule):
     """h ← h + g;  w ← w - rate · g, with g scaled and decayed. Not a solver's type: what a replica does by itself.
 
     Its one history is what has accrued since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
@@ -21,7 +21,7 @@ class Accrue(UpdateRule):
 
     def __init__(self, param: Any) -> None:
         super().__init__(param)
-        self.name = "Accrue"
+        self.name = "LocalUpdate"
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. The gradients are left as they are."""
@@ -89,7 +89,7 @@ class Schedule:
         self.is_due, self.n_accrued = False, 0
         return True
 
-    def settles(self) -> bool:
+    def synchronizes(self) -> bool:
         """When all replicas meet: whether to push what has accrued. A fetch under way is forgotten."""
         had = self.n_accrued > 0
         self.is_fetching, self.is_due, self.n_accrued = False, False, 0

@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from scaffe.collectives.server.memory.common import RESIDENT_BYTES
 from scaffe.collectives.server.memory.layout import mail_slots
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.training.fault_tolerance.state_sources import goes_on
+from scaffe.training.fault_tolerance.state_sources import tolerates_rank_loss
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.eager_update import EagerUpdate
 from scaffe.training.strategies.replica import Replica
+from scaffe.training.updater import Updater
 
 
-class EarlyTables:
-    """Which they are.
+class EagerTables(EagerUpdate):
+    """Tables that are pushed right after their layers' backward, and pulled before their forward.
 
     Args:
         replica: what is trained.
         buckets: a table each.
+        update: pushes a table; takes its bucket (or some rows of it), its number, and the iteration.
+        pull_again: pulls a table with the values that it was pulled with last; None where the shards may have others.
+        always: whether a table is pulled before every forward.
+        own_updaters: see EagerUpdate.
 
     Attributes:
         numbers: of all tables, by the first layer.
-        taken: of those that are early.
+        taken: of those that are updated so.
     """
 
-    def __init__(self, replica: Replica, buckets: Sequence[Bucket]) -> None:
-        self._replica, self._buckets = replica, buckets
+    def __init__(self, replica: Replica, buckets: Sequence[Bucket], update: Callable[[Bucket, int, int], None],
+                 pull_again: Callable[[int], None] | None = None, always: bool = False,
+                 own_updaters: Sequence[Updater] = ()) -> None:
+        self._replica, self._buckets, self._update, self._pull_again = replica, buckets, update, pull_again
+        self.refreshes_parameters, self.may_refresh_parameters = always, not always
+        self.own_updaters = own_updaters
         self.numbers = {bucket.first_layer: number for number, bucket in enumerate(buckets)}
         self.taken: set[int] = set()
 
-    def able(self) -> Sequence[Bucket]:
-        """All, in iterations of one pass that clip nothing, where ranks hold whole nets and none goes on without
-        another; else none."""
+    def buckets(self) -> Sequence[Bucket]:
+        """See EagerUpdate: all, in iterations of one pass that clip nothing, where ranks hold whole nets and none
+        continues without another; otherwise none."""
         replica = self._replica
         clips = replica.updater.param.clip_gradients >= 0
-        needs_all = clips or replica.iter_size > 1 or replica.within.acts or goes_on(replica.options)
+        needs_all = (clips or replica.iter_size > 1 or replica.intra_replica.acts
+                     or tolerates_rank_loss(replica.options))
         return () if needs_all else self._buckets
 
     def take(self, buckets: Sequence[Bucket]) -> None:
-        """These are early from now on."""
+        """See EagerUpdate."""
         self.taken = {self.numbers[bucket.first_layer] for bucket in buckets}
+
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """See EagerUpdate: push it."""
+        self._update(bucket, self.numbers[bucket.first_layer], iteration)
+
+    def refresher(self, bucket: Bucket) -> Callable[[], None] | None:
+        """See EagerUpdate: pull it once more."""
+        return None if self._pull_again is None else partial(self._pull_again, self.numbers[bucket.first_layer])
 
 
 @dataclass(frozen=True)
-class Resident:
+class MemoryAccounting:
     """What counts for all ranks of a run.
 
     Attributes:
@@ -65,7 +85,7 @@ class Resident:
     in_file: bool
 
     @classmethod
-    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> Resident:
+    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> MemoryAccounting:
         """For a table for each bucket."""
         n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
         roles = Roles.of(replica.world.topology, how.n_servers)

@@ -39,7 +39,7 @@ def add_servers_flag(flags: Flags) -> None:
 
 
 @dataclass
-class Figures:
+class StalenessStatistics:
     """What one worker has done.
 
     Attributes:
@@ -70,7 +70,7 @@ class Figures:
         self.n_pushes += 1
 
 
-def summary(workers: Sequence[Figures], shards: Sequence[tuple[int, int]]) -> list[str]:
+def summary(workers: Sequence[StalenessStatistics], shards: Sequence[tuple[int, int]]) -> list[str]:
     """What the log says at the end.
 
     Args:

@@ -14,15 +14,14 @@ from scaffe import forking
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.training.fault_tolerance.recoverable import Given, Progress
-from scaffe.training.fault_tolerance.recovery_state_machine import Member
+from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.histories import gather_parts
 from scaffe.training.observers.signals import NUMBERS
 from scaffe.training.parameter_server.layout import Layout, ShardRule
 from scaffe.training.parameter_server.options import Consistency
-from scaffe.training.parameter_server.recovery_sources import Shards
-from scaffe.training.parameter_server.tables import ROOT, Tables
-from scaffe.training.strategies.role import SERVER, Role
+from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables
+from scaffe.training.strategies.roles import SERVER, Role
 from scaffe.training.update_rules import UpdateRule, update_rules
 
 HISTORIES, STEPS, FINISH = range(3)
@@ -41,10 +40,10 @@ class Server:
     kind, iteration = SERVER, 0
 
     def __init__(self, role: Role, param: Any, how: Consistency) -> None:
-        self.world, self.member = role.world, Member(counts_updates=False)
+        self.world, self.machine = role.world, RecoveryStateMachine(counts_updates=False)
         self._param, self._how, self._n_workers = param, how, role.n_replicas
         self._tables: Tables | None = None
-        self._left = Shards(None)
+        self._sources = RecoverySources(None)
 
     def run(self, are_ranks_ready: Callable[[], bool] = bool) -> None:
         """See Survivor. Signals are for the workers."""
@@ -83,14 +82,14 @@ class Server:
     def progress(self) -> None:
         """See Survivor."""
 
-    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+    def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Survivor."""
-        self._left = Shards(self._tables)
-        return self._left.parts(left, communicator) or []
+        self._sources = RecoverySources(self._tables)
+        return self._sources.parts(left, communicator) or []
 
-    def remaining(self, part: Part) -> Given:
+    def recovery_values(self, part: Part) -> Given:
         """See Survivor."""
-        return self._left.of(part)
+        return self._sources.of(part)
 
     def follow(self, old: Any, progress: Progress) -> None:
         """See Survivor."""

@@ -12,6 +12,8 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.launch import grants_threads
 from scaffe.errors import UserError
 from scaffe.threads import Thread
+from scaffe.training.strategies.in_step import InStep
+from scaffe.training.strategies.replica import Replica
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Promise:
     limit: int
 
 
-class Stops:
+class StopStateMachine:
     """One worker's part in the agreement. Messages between two workers arrive in the order sent.
 
     Args:
@@ -90,7 +92,7 @@ N_NUMBERS = 4
 WAIT_SECONDS = 0.01
 
 
-class Meeting:
+class StopProtocol(InStep):
     """One worker's end of the agreement on stops and snapshots. All workers make one; one thread uses it.
 
     Args:
@@ -98,25 +100,22 @@ class Meeting:
     """
 
     def __init__(self, workers: Communicator) -> None:
+        super().__init__(Communicator.single())
         self._workers, self._level = workers, 0
         self._messages = workers.messages if workers.n_ranks > 1 else None
-        self._stops = Stops(workers.rank, workers.n_ranks)
+        self._stops = StopStateMachine(workers.rank, workers.n_ranks)
 
     def begin(self, n_done: int) -> None:
-        """See Stops."""
+        """See StopStateMachine."""
         self._stops.begin(n_done)
 
-    def agree(self, level: int, n_done: int) -> int:
-        """What all workers do when each has done ``n_done`` iterations; see ``Strategy.agree``.
-
-        Args:
-            level: what this worker wants.
-            n_done: iterations that it has done, the present one included.
+    def agree(self, level: int, iteration: int) -> int:
+        """See InStep. A worker waits for others only when something is to be agreed on.
 
         Raises:
             UserError: a worker has not answered within the communicator's patience.
         """
-        self._level = level
+        self._level, n_done = level, iteration + 1
         self.poll()
         started = time.monotonic()
         while self._stops.must_wait(n_done):
@@ -152,8 +151,8 @@ class Meeting:
 ROOT = 0
 
 
-class ReplicasMeeting:
-    """One rank's end of it; see Meeting. The ranks of a replica are in step, so that one promise binds them all.
+class ReplicaStopProtocol(InStep):
+    """One rank's end of it; see StopProtocol. The ranks of a replica are in step, so that one promise binds them all.
 
     A thread gives the promise, since the first rank may just then wait for another one of its replica, which waits for
     another replica's update, which waits for the promise.
@@ -170,25 +169,26 @@ class ReplicasMeeting:
         if not grants_threads():
             raise UserError("replicas that are not in step need MPI_THREAD_MULTIPLE where ranks share nets",
                             everywhere=True)
-        self._sharing, self._lock, self._is_over = sharing, threading.Lock(), threading.Event()
-        self._meeting = Meeting(speakers) if sharing.rank == ROOT else None
-        if self._meeting is not None:
-            Thread(self._answer, "meeting").start()
+        super().__init__(sharing)
+        self._lock, self._is_over = threading.Lock(), threading.Event()
+        self._protocol = StopProtocol(speakers) if sharing.rank == ROOT else None
+        if self._protocol is not None:
+            Thread(self._answer, "stop protocol").start()
 
     def begin(self, n_done: int) -> None:
-        """See Meeting."""
-        if self._meeting is not None:
+        """See StopProtocol."""
+        if self._protocol is not None:
             with self._lock:
-                self._meeting.begin(n_done)
+                self._protocol.begin(n_done)
 
-    def agree(self, level: int, n_done: int) -> int:
-        """See Meeting. Called by all ranks of the replica."""
+    def agree(self, level: int, iteration: int) -> int:
+        """See InStep. Called by all ranks of the replica."""
         agreed = np.array([level], np.int32)
-        self._sharing.allreduce(agreed, "max", "mpi")
-        if self._meeting is not None:
+        self.peers.allreduce(agreed, "max", "mpi")
+        if self._protocol is not None:
             with self._lock:
-                agreed[0] = self._meeting.agree(int(agreed[0]), n_done)
-        self._sharing.bcast(agreed, ROOT, "mpi")
+                agreed[0] = self._protocol.agree(int(agreed[0]), iteration)
+        self.peers.bcast(agreed, ROOT, "mpi")
         return int(agreed[0])
 
     def poll(self) -> None:
@@ -199,6 +199,12 @@ class ReplicasMeeting:
         self._is_over.set()
 
     def _answer(self) -> None:
-        while self._meeting is not None and not self._is_over.wait(WAIT_SECONDS):
+        while self._protocol is not None and not self._is_over.wait(WAIT_SECONDS):
             with self._lock:
-                self._meeting.poll()
+                self._protocol.poll()
+
+
+def stop_protocol(replica: Replica) -> StopProtocol | ReplicaStopProtocol:
+    """One worker's end of the protocol. Called by all workers."""
+    workers, division = replica.communicator.split(0) or replica.communicator, replica.division
+    return StopProtocol(workers) if division is None else ReplicaStopProtocol(workers, division.sums)

@@ -9,6 +9,8 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server import Batch, ParameterServer
+from scaffe.collectives.server.shards.copies import MOST_ROUNDS
+from scaffe.log import info
 from scaffe.nets.flat_pieces import copy_into
 from scaffe.training import histories
 from scaffe.training.fault_tolerance.state_sources import Part
@@ -84,7 +86,7 @@ class Tables:
                 for table, place in zip(self._tables, self.layout.places, strict=True)]
         return [(start + first, own[index]) for start, first, own in held if own]
 
-    def remains(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
+    def recovery_sources(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
         """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
 
         Args:
@@ -92,14 +94,14 @@ class Tables:
         """
         found = []
         for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
-            for shard, start, stop, giver, is_whole, is_copy in self.server.remains(table, left):
+            for shard, start, stop, giver, is_whole, is_copy in self.server.recovery_sources(table, left):
                 interval = slice(place.start + start, place.start + stop)
                 found.append((Part(interval, giver, is_whole, is_copy), number, shard))
         return found
 
-    def remaining(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    def recovery_values(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """After a loss: a table's values and histories on a shard, as this rank's node has them."""
-        return self.server.remaining(self._tables[number], shard)
+        return self.server.recovery_values(self._tables[number], shard)
 
     def close(self) -> list[tuple[int, int]]:
         """Shut the server down. Called by all ranks.
@@ -125,7 +127,7 @@ class Tables:
         """
         batch = self.batches[number]
         mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]
-        for piece in batch.pieces(rows):
+        for piece in batch.chunks(rows):
             copy_into(mine[piece], rows[piece])
         batch.post_read()
         return self.server.staleness.pop()  # a list of all of them would grow without end
@@ -142,9 +144,51 @@ class Tables:
         batch = self.batches[number]
         by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
         mine, pushed = gradient[self.layout.places[number].slice], batch.pre_update()[0]
-        for piece in batch.pieces(pushed):
+        for piece in batch.chunks(pushed):
             np.multiply(mine[piece], by, out=pushed[piece])
         batch.update(rate, iteration)
+
+
+class RecoverySources:
+    """One rank's part in handing over what was in tables, be it a worker or a server.
+
+    Args:
+        tables: None where they have not begun here.
+    """
+
+    def __init__(self, tables: Tables | None) -> None:
+        self._tables = tables
+        self._held: dict[int, tuple[int, int]] = {}  # table and shard, by the first element
+
+    def parts(self, left: Collection[int], communicator: Communicator) -> list[Part] | None:
+        """Who gives what. Called by all ranks that are left.
+
+        Args:
+            left: ranks, by their old numbers.
+            communicator: of these.
+
+        Returns:
+            None, on all of them, where the shards have not begun on one.
+        """
+        have_begun = communicator.allgather_objects(self._tables is not None)
+        if self._tables is None or not all(have_begun):
+            return None
+        found = self._tables.recovery_sources(left)
+        self._held = {part.interval.start: (number, shard) for part, number, shard in found}
+        if any(part.is_old for part, _, _ in found):
+            info("The histories of a lost node's shards are those of their second copies, at most "
+                 f"{MOST_ROUNDS} rounds of updates old")
+        return [part for part, _, _ in found]
+
+    def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
+        """A part's values and histories, as this rank's node has them; the latter are none where others have them.
+
+        Raises:
+            KeyError: it lies in no table.
+        """
+        if self._tables is None:
+            raise KeyError(part)
+        return self._tables.recovery_values(*self._held[part.interval.start])
 
 
 def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "") -> Layout:

@@ -56,7 +56,7 @@ class Division:
     def shared(self, message: Any) -> tuple[Any, Parts]:
         """This rank's message of a prepared net, and its parts."""
         is_training = message.state.phase == TRAIN
-        made = rewrite(message, self.plan.kinds, is_training)
+        made = rewrite(message, self.plan.shardings, is_training)
         parts = RankParts(made, {layer.name: layer for layer in message.layer}, self.group,
                           (self.replica, self.n_replicas), is_training, self.batch)
         parts.own_outputs()
@@ -73,12 +73,12 @@ class Division:
         So the ranks' sum is that of the mean over the replica's batch. A loss on split classes is of it already.
         """
         for node in net.nodes:
-            if self.plan.kinds.get(node.name) != CLASSES:
+            if self.plan.shardings.get(node.name) != CLASSES:
                 node.loss_scale = 1 / self.group.n_ranks
                 node.set_weights()
 
     def log(self) -> None:
         """Say in the log how layers are shared."""
-        split = [f"{name} by {kind}" for name, kind in self.plan.kinds.items() if kind != REPLICATED]
+        split = [f"{name} by {kind}" for name, kind in self.plan.shardings.items() if kind != REPLICATED]
         info(f"Model parallelism: {self.n_replicas} replica(s) of {self.plan.n_partitions} partition(s); "
              + (", ".join(split) or "every layer replicated"))

@@ -147,7 +147,7 @@ class Group:
         return finish
 
 
-class Mapped:
+class SharedMapping:
     """An array of zeros that the ranks map when they first use it, all in the same order: in their first forward.
 
     In ``reshape`` a rank that failed to build its net would leave the others waiting for it.

@@ -19,13 +19,20 @@ from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers.batch_norm import SharedNorm
 from scaffe.training.partition.layers.classes import BY_CLASS, SharedDraws
-from scaffe.training.partition.layers.concat_slice import JOINED
+from scaffe.training.partition.layers.concat_slice import CONCAT_AND_SLICE
 from scaffe.training.partition.layers.halo import Crop, Halo
-from scaffe.training.partition.layers.inner_product import OwnImagesFirst, ProductByInputs
+from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs
 from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
-from scaffe.training.partition.layers.redistribution import MOVES, Move, RowsToWhole
-from scaffe.training.partition.layers.single_rank import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
-from scaffe.training.partition.planner.image_shares import joined_axis, joint_of
+from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS, Redistribution, RowsToWhole
+from scaffe.training.partition.layers.single_rank import (
+    FILLED,
+    FIRST,
+    SINGLE_RANK_REDISTRIBUTIONS,
+    Absent,
+    single_rank_portion,
+    single_rank_portions,
+)
+from scaffe.training.partition.planner.image_shares import index_map_of, joined_axis
 from scaffe.training.partition.planner.rewrite import EVERYTHING, Rewritten, portions
 from scaffe.training.partition.sharding import (
     AXES,
@@ -58,13 +65,13 @@ class RankParts:
         self._net, self._originals, self.group, self._is_training = rewritten, originals, group, is_training
         self._replicas, self._batch = replicas, batch
         self._portions: dict[str, list[Portion]] = {}
-        self._moves: dict[str, Move] = {}  # by their tops
+        self._moves: dict[str, Redistribution] = {}  # by their tops
         self._lengths: dict[str, Callable[[], int]] = {}  # blob that is cut → of the whole along the axis
 
     def own_outputs(self) -> None:
         """Let split layers count this rank's outputs; their fillers are drawn for the whole layer."""
         for layer in self._net.message.layer:
-            kind = self._net.kinds.get(layer.name)
+            kind = self._net.shardings.get(layer.name)
             if kind == ONE_RANK:
                 for field in filter(layer.HasField, FILLED):
                     getattr(layer, field).ClearField("weight_filler")
@@ -96,18 +103,18 @@ class RankParts:
     def layer(self, param: Any, context: Context, bottoms: Sequence[Blob]) -> Layer | None:
         """See Parts."""
         length = self._length(param)
-        if param.name in self._net.moves:
+        if param.name in self._net.redistributions:
             return self._between(param, context, length)
-        kind = self._net.kinds[param.name]
-        if kind in CUTS and param.type in JOINED:
-            return self._joint(param, context, CUTS[kind], len(bottoms[0].shape))
+        kind = self._net.shardings[param.name]
+        if kind in CUTS and param.type in CONCAT_AND_SLICE:
+            return self._concat_or_slice(param, context, CUTS[kind], len(bottoms[0].shape))
         if kind in CUTS or kind == OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
         before = self._moves.get(param.bottom[0]) if param.bottom else None
         if isinstance(before, Halo) and param.type in INTERIOR_FIRST and InteriorFirst.pays(before):
             return InteriorFirst(param, context, layer_types.get(param.type), before)
         if isinstance(before, RowsToWhole) and param.type == "InnerProduct" and self.group.spans_nodes:
-            return OwnImagesFirst(param, context, before)
+            return GatherGemmOverlap(param, context, before)
         if kind == ONE_RANK:
             return Absent(param, context) if self.group.rank != FIRST else None
         if kind == INPUTS:
@@ -129,28 +136,28 @@ class RankParts:
         p = param.batch_norm_param
         return not p.use_global_stats if p.HasField("use_global_stats") else context.phase == TRAIN
 
-    def _between(self, param: Any, context: Context, length: int) -> Move:
+    def _between(self, param: Any, context: Context, length: int) -> Redistribution:
         """A layer that moves a blob."""
-        lies, needed = self._net.moves[param.name]
+        lies, needed = self._net.redistributions[param.name]
         if HALO in (lies, needed):
             window = self._net.windows[param.name]
-            made: Move = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
+            made: Redistribution = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
             top_length = window.outputs(length) if lies == HALO else length
             self._lengths[param.top[0]] = lambda: top_length
         else:
-            made = (MOVES | PLACING)[lies, needed](param, context, self.group, length)
+            made = (REDISTRIBUTIONS | SINGLE_RANK_REDISTRIBUTIONS)[lies, needed](param, context, self.group, length)
             self._lengths[param.top[0]] = lambda: made.length
         self._moves[param.top[0]] = made
         return made
 
-    def _joint(self, param: Any, context: Context, cut: str, n_axes: int) -> Layer | None:
+    def _concat_or_slice(self, param: Any, context: Context, cut: str, n_axes: int) -> Layer | None:
         """A Concat or Slice of cut blobs; None where it works along another axis than that."""
         lengths = tuple(self._lengths[name]() for name in param.bottom)
         is_along = AXES[cut] == joined_axis(param, n_axes)
-        joint = joint_of(param, lengths) if is_along else None
-        tops = lengths[:1] * len(param.top) if joint is None else joint.tops_of(param.type)
+        index_map = index_map_of(param, lengths) if is_along else None
+        tops = lengths[:1] * len(param.top) if index_map is None else index_map.tops_of(param.type)
         self._lengths.update({name: lambda n=n: n for name, n in zip(param.top, tops, strict=True)})
-        return None if joint is None else JOINED[param.type](param, context, self.group, joint, cut)
+        return None if index_map is None else CONCAT_AND_SLICE[param.type](param, context, self.group, index_map, cut)
 
     def _length(self, param: Any) -> int:
         """Of the whole of a layer's first bottom along the axis that is cut; 0 where it is not cut."""
@@ -171,8 +178,8 @@ class RankParts:
         original = self._originals.get(param.name)
         if original is None:
             return
-        kind, shapes = self._net.kinds[param.name], [blob.shape for blob in layer.blobs]
-        found = placed_portions(original, layer) if kind == ONE_RANK else portions(
+        kind, shapes = self._net.shardings[param.name], [blob.shape for blob in layer.blobs]
+        found = single_rank_portions(original, layer) if kind == ONE_RANK else portions(
             original, kind, self._length(param), shapes, self.group.columns)
         if not found:
             return
@@ -212,8 +219,8 @@ class RankParts:
 
     def _portion_of(self, rank: int, mine: Portion) -> Portion:
         """Another rank's part of a parameter of which this one has ``mine``."""
-        if mine.is_placed:
-            return placed_portion(mine.shape, rank == FIRST)
+        if mine.on_single_rank:
+            return single_rank_portion(mine.shape, rank == FIRST)
         index = tuple(EVERYTHING if place == EVERYTHING else self.group.columns(n, rank)
                       for place, n in zip(mine.index, mine.shape, strict=True))
         return Portion(mine.shape, index)

@@ -28,7 +28,7 @@ LYING = CUTS | {ONE_RANK: ONE}
 
 
 @dataclass(frozen=True)
-class Kind:
+class Sharding:
     """One way to share a layer.
 
     Attributes:
@@ -47,25 +47,25 @@ class Kind:
         return self.needs[min(bottom, len(self.needs) - 1)]
 
 
-KINDS = {REPLICATED: Kind((ROWS,), ROWS),
-         OUTPUTS: Kind((WHOLE,), COLUMNS, True),
-         INPUTS: Kind((COLUMNS,), ROWS, True),
-         BY_COLUMNS: Kind((COLUMNS,), COLUMNS),
-         CLASSES: Kind((COLUMNS, WHOLE), ROWS),
-         BY_CHANNELS: Kind((CHANNELS,), CHANNELS, True),
-         BY_BANDS: Kind((BANDS,), BANDS),
-         ONE_RANK: Kind((ONE,), ONE, True)}
+SHARDINGS = {REPLICATED: Sharding((ROWS,), ROWS),
+         OUTPUTS: Sharding((WHOLE,), COLUMNS, True),
+         INPUTS: Sharding((COLUMNS,), ROWS, True),
+         BY_COLUMNS: Sharding((COLUMNS,), COLUMNS),
+         CLASSES: Sharding((COLUMNS, WHOLE), ROWS),
+         BY_CHANNELS: Sharding((CHANNELS,), CHANNELS, True),
+         BY_BANDS: Sharding((BANDS,), BANDS),
+         ONE_RANK: Sharding((ONE,), ONE, True)}
 """The ways to share a layer, by the name that ``parallel_param`` has for them in capitals (DistBelief, 3; Krizhevsky's
 "One weird trick", 2014). A loss on split classes gives a scalar, which every rank has."""
 
-_FILTERS = Kind((WHOLE,), CHANNELS, True)
+_FILTERS = Sharding((WHOLE,), CHANNELS, True)
 _OTHERS = {("Convolution", OUTPUTS): _FILTERS, ("Deconvolution", OUTPUTS): _FILTERS,
-           ("LocalConvolution", BY_BANDS): Kind((BANDS,), BANDS, True)}
+           ("LocalConvolution", BY_BANDS): Sharding((BANDS,), BANDS, True)}
 
 
-def way_of(layer_type: str, kind: str) -> Kind:
+def sharding_of(layer_type: str, kind: str) -> Sharding:
     """What a kind means for layers of a type: filters' outputs are channels, products' are columns."""
-    return _OTHERS.get((layer_type, kind), KINDS[kind])
+    return _OTHERS.get((layer_type, kind), SHARDINGS[kind])
 
 
 def steps_between(lies: str, needed: str, through: str) -> list[tuple[str, str]]:

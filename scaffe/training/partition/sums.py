@@ -11,10 +11,10 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
 from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
-from scaffe.training.strategies.replica import Alone, squares
+from scaffe.training.strategies.replica import IntraReplica, squares
 
 
-class GroupSums(Alone):
+class GroupSums(IntraReplica):
     """Sums over the ranks of a replica, bucket by bucket, on the helper thread.
 
     A bucket's layers are handed on when the next bucket is started, so that all ranks do so in the same order.
@@ -33,7 +33,7 @@ class GroupSums(Alone):
         layers, split = _split_parameters(net)
         self._split = split
         n_bytes = net.params.dtype.itemsize
-        most = auto_bucket_bytes([communicator.bandwidth_bytes("allreduce", net.params.data)])
+        most = auto_bucket_bytes([communicator.algorithms.bandwidth_bytes("allreduce", net.params.data)])
         buckets = [bucket for run in _runs(trainable, layers, split) for bucket in plan_buckets(run, n_bytes, most)]
         self._by_first_layer: dict[int, list[Bucket]] = {}
         for bucket in buckets:
@@ -44,7 +44,7 @@ class GroupSums(Alone):
         self._started: list[int] = []
 
     def completed(self, layer_index: int) -> Sequence[int]:
-        """See Alone: starts the layer's bucket."""
+        """See IntraReplica: starts the layer's bucket."""
         self._held.append(layer_index)
         buckets = self._by_first_layer.get(layer_index)
         if not buckets:
@@ -57,25 +57,25 @@ class GroupSums(Alone):
         return ready
 
     def finish(self) -> Sequence[int]:
-        """See Alone."""
+        """See IntraReplica."""
         ready = [*self._wait(), *self._held]
         self._held = []
         return ready
 
-    def settle(self) -> None:
-        """See Alone."""
+    def broadcast_frozen(self) -> None:
+        """See IntraReplica."""
         for place in self._frozen:
             self._communicator.bcast(self._params.data[place], 0)
 
     def weighted(self, places: Sequence[slice]) -> Iterator[tuple[float, slice]]:
-        """See Alone: what is not split is on every rank."""
+        """See IntraReplica: what is not split is on every rank."""
         for place in places:
             common = [part for _, part in _without([(0, place)], self._split)]
             yield from ((1 / self._communicator.n_ranks, part) for part in common)
             yield from ((1.0, part) for _, part in _without([(0, place)], common))
 
     def sum_of_squares(self, gradient: np.ndarray) -> float | None:
-        """See Alone."""
+        """See IntraReplica."""
         total = np.array([squares(gradient, self.weighted([slice(0, gradient.size)]))])
         self._communicator.allreduce(total, "sum", "mpi")
         return float(total[0])

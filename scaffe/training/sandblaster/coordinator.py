@@ -123,7 +123,8 @@ class Coordinator:
 
     def _begin(self, message: Begin) -> None:
         self._phase = message
-        kinds = {"renew": self.optimiser.renew, "step": lambda: self.optimiser.step(message.rate), "settle": _settle}
+        kinds = {"renew": self.optimiser.renew, "step": lambda: self.optimiser.step(message.rate),
+                 "synchronize": _synchronize}
         self._requests = kinds[message.kind]()
         self._go_on(None)
 
@@ -212,6 +213,6 @@ class Coordinator:
         return True
 
 
-def _settle() -> Requests:
+def _synchronize() -> Requests:
     """Everybody reads the parameters."""
     yield Evaluate(X, "")

@@ -21,7 +21,7 @@ from scaffe.collectives.server.vectors.shard import STEADY_BLOCKS, Blocks, Vecto
 from scaffe.training.lbfgs.descent import Lbfgs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Objective, Orthantwise, Smooth
-from scaffe.training.lbfgs.portions import Pace, Portions
+from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
 from scaffe.training.lbfgs.two_loop import Pairs
 from scaffe.training.observers.signals import NUMBERS
 from scaffe.training.sandblaster.coordinator import Coordinator
@@ -30,7 +30,7 @@ from scaffe.training.sandblaster.service import Service, own_messages
 
 
 @dataclass(frozen=True)
-class RankFigures:
+class RankStatistics:
     """One rank's.
 
     Attributes:
@@ -45,7 +45,7 @@ class RankFigures:
     n_messages: int
 
 
-def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankFigures], coordinating: float) -> list[str]:
+def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics], coordinating: float) -> list[str]:
     """The lines.
 
     Args:
@@ -79,7 +79,7 @@ class Layout:
         n_elems, dtype: of each.
         first_shard, n_shards: ranks that hold shards.
         is_steady: sums do not depend on the number of ranks.
-        goes_on: ranks that are neither the first nor hold shards may be lost.
+        tolerates_rank_loss: ranks that are neither the first nor hold shards may be lost.
     """
 
     n_elems: int
@@ -87,7 +87,7 @@ class Layout:
     first_shard: int
     n_shards: int
     is_steady: bool
-    goes_on: bool = False
+    tolerates_rank_loss: bool = False
 
     @property
     def blocks(self) -> Blocks:
@@ -120,9 +120,9 @@ class Rank:
 
     def __init__(self, world: Communicator, layout: Layout) -> None:
         self._world, self.layout = world, layout
-        self._lasting = world.lasting_messages() if layout.goes_on else None
-        ranks = own_messages(world) if self._lasting is None else world
-        self.service = Service(ranks, np.dtype(layout.dtype), self._lasting)
+        self._fault_tolerant = world.fault_tolerant_messages() if layout.tolerates_rank_loss else None
+        ranks = own_messages(world) if self._fault_tolerant is None else world
+        self.service = Service(ranks, np.dtype(layout.dtype), self._fault_tolerant)
         self.host: Host | None = None
         self.replica: Replica | None = None
         self.coordinator: Coordinator | None = None
@@ -141,7 +141,7 @@ class Rank:
         given = param.lbfgs_param
         rules = Rules(given.c1, given.c2, given.max_trials)
         optimiser = Lbfgs(objective_of(param), Pairs(given.history), rules, given.tolerance)
-        portions = Portions(1 if self.layout.is_steady else given.bundle, Pace())
+        portions = Portions(1 if self.layout.is_steady else given.bundle, StragglerStatistics())
         self.coordinator = Coordinator(optimiser, portions, n_replicas, self.layout.shards, self.layout.is_steady,
                                        self.service.post.send)
         return self.coordinator
@@ -183,8 +183,8 @@ class Rank:
         host = self.host
         if host is not None:
             self.service.wait_for(lambda: host.is_closed, "the coordinator to end")
-        if self._lasting is not None:
-            self._lasting.agree()
+        if self._fault_tolerant is not None:
+            self._fault_tolerant.agree()
         else:
             self._world.barrier()
         self.service.end()

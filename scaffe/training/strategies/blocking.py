@@ -7,37 +7,37 @@ from collections.abc import Sequence
 from scaffe.collectives.planning.algorithm import is_divisible
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.transfers import ROOT, Buckets, Gradients, Parameters
+from scaffe.training.strategies.transfers import ROOT, Buckets, GradientTransfer, ParameterTransfer
 
 
-class Broadcast(Parameters):
+class Broadcast(ParameterTransfer):
     """Broadcasts the root's parameters to every rank before forward; nobody computes meanwhile (S-Caffe, 4.1).
 
     Args:
         replica: this rank's replica.
-        buckets: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``settle``.
+        buckets: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``wait_all``.
     """
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
 
     def begin(self) -> None:
-        """See Parameters; frozen parameters are sent too."""
+        """See ParameterTransfer; frozen parameters are sent too."""
         self._send(self.replica.net.params.places)
 
     def post(self) -> None:
-        """See Parameters; the parameters have arrived when this returns."""
+        """See ParameterTransfer; the parameters have arrived when this returns."""
         if self.are_stale:
             self._send(self.buckets.runs)
         self.are_stale = False
 
-    def settle(self) -> None:
-        """See Parameters."""
+    def wait_all(self) -> None:
+        """See ParameterTransfer."""
         self.post()
         self._send(self.buckets.frozen)
 
     def send(self, bucket: Bucket) -> None:
-        """See Parameters."""
+        """See ParameterTransfer."""
         self._send([bucket.place])
 
     def _send(self, places: Sequence[slice]) -> None:
@@ -49,7 +49,7 @@ class Broadcast(Parameters):
                 replica.communicator.bcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
 
 
-class Reduction(Gradients):
+class Reduction(GradientTransfer):
     """Reduces the gradients to the root after backward, all at once.
 
     Args:
@@ -63,22 +63,22 @@ class Reduction(Gradients):
     @property
     def algorithm(self) -> str:
         """That which sums."""
-        return self.doubled or self.replica.sum_algorithm
+        return self.copying_algorithm or self.replica.sum_algorithm
 
     def finish(self) -> None:
-        """See Gradients."""
+        """See GradientTransfer."""
         replica = self.replica
         with replica.timers("communication"):
             for place in self.buckets.runs:
                 self._sum(place)
 
     def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
-        """See Gradients: layers, if the algorithm sums them to the same bits one by one."""
+        """See GradientTransfer: layers, if the algorithm sums them to the same bits one by one."""
         replica = self.replica
         return buckets.layers if is_divisible(replica.sum_algorithm, replica.communicator.n_ranks) else ()
 
     def sum(self, bucket: Bucket) -> None:
-        """See Gradients."""
+        """See GradientTransfer."""
         with self.replica.timers("communication"):
             self._sum(bucket.place)
 

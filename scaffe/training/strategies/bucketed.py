@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.collectives.request import Request
-from scaffe.flags import Flags
 from scaffe.training.strategies import blocking
-from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
+from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.transfers import ROOT, Buckets
 
@@ -51,20 +50,15 @@ class Broadcasts(blocking.Broadcast):
 
     kind = "broadcast"
 
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """See Parameters."""
-        add_bucket_flag(flags)
-
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
         self._pending = Pending(replica, self.kind)
-        self.seams = buckets.by_first_layer.keys()
+        self.hook_points = buckets.by_first_layer.keys()
 
     def post(self) -> None:
         """Post every bucket, in the order that forward needs them, if parameters have changed."""
         if self.are_stale:
-            for bucket in self.buckets.late:
+            for bucket in self.buckets.together:
                 self._start(bucket)
         self.are_stale = False
 
@@ -74,14 +68,14 @@ class Broadcasts(blocking.Broadcast):
         if bucket is not None:
             self._pending.wait(bucket)
 
-    def settle(self) -> None:
-        """See Parameters."""
+    def wait_all(self) -> None:
+        """See ParameterTransfer."""
         self.post()
         self._pending.wait_all()
         self._send(self.buckets.frozen)
 
     def send(self, bucket: Bucket) -> None:
-        """See Parameters."""
+        """See ParameterTransfer."""
         self._start(bucket)
         self._pending.wait(bucket)
 
@@ -97,15 +91,10 @@ class Broadcasts(blocking.Broadcast):
 class Reductions(blocking.Reduction):
     """Reduces each bucket to the root as soon as backward has completed it, while backward continues (S-Caffe, 4.3)."""
 
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """See Gradients."""
-        add_bucket_flag(flags)
-
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
         self._pending = Pending(replica, "reduce")
-        self.seams = buckets.by_first_layer.keys()
+        self.hook_points = buckets.by_first_layer.keys()
 
     def completed(self, layer_index: int) -> None:
         """If a bucket begins with this layer, its gradients are complete now: hand it to the helper thread."""
@@ -118,11 +107,11 @@ class Reductions(blocking.Reduction):
         self._pending.wait_all()
 
     def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
-        """See Gradients: the buckets."""
+        """See GradientTransfer: the buckets."""
         return buckets.all
 
     def sum(self, bucket: Bucket) -> None:
-        """See Gradients."""
+        """See GradientTransfer."""
         self._pending.add(bucket, self.start_on(bucket.place))
         self._pending.wait(bucket)
 

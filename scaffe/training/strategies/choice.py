@@ -32,22 +32,21 @@ def look_up(name: str, algorithm: str, communicator: Communicator, on_device: bo
         UserError, CommError: on all ranks, if no strategy, or no algorithm, is called that, or the strategy does not go
             with the solver's type.
     """
-    communicator.check(algorithm)
-    wanted = next((own for own in strategies.names() if strategies.get(own).solver_type == solver_type), "") * bool(
-        solver_type)
+    communicator.algorithms.check(algorithm)
+    wanted = next((own for own in _of_one_type() if strategies.get(own).roles.solver_type == solver_type), "")
     if name == AUTO and wanted:
         name = wanted
     if name == AUTO:
         links = communicator.links() if on_device else None
-        name = choose_strategy(communicator.topology, communicator.can("reduce_scatter", algorithm), links)
+        name = choose_strategy(communicator.topology, communicator.algorithms.can("reduce_scatter", algorithm), links)
     try:
         found = strategies.get(name)
     except KeyError as error:
         raise UserError(error.args[0], everywhere=True) from error
     if wanted and name != wanted:
         raise UserError(f"a solver of type {solver_type} trains with -strategy {wanted}, not {name}", everywhere=True)
-    if found.solver_type and not wanted and solver_type:
-        raise UserError(f"-strategy {name} is for solvers of type {found.solver_type}, not {solver_type}",
+    if found.roles.solver_type and not wanted and solver_type:
+        raise UserError(f"-strategy {name} is for solvers of type {found.roles.solver_type}, not {solver_type}",
                         everywhere=True)
     return found
 
@@ -79,7 +78,7 @@ def add_flags(flags: Flags) -> None:
     """Add ``-strategy``, and the flags of all strategies."""
     flags.flag("strategy", AUTO, f"what is sent when: {AUTO}, {', '.join(strategies.names())}", metavar="NAME")
     for name in strategies.names():
-        strategies.get(name).flags(flags)
+        strategies.get(name).roles.flags(flags)
 
 
 def check_flags(options: Namespace) -> None:
@@ -92,8 +91,7 @@ def check_flags(options: Namespace) -> None:
         UsageError: one line that names the flag and the strategies that have it.
     """
     own = {name: _flags_of(name) for name in strategies.names()}
-    of_one_type = tuple(name for name in strategies.names() if strategies.get(name).solver_type)  # auto may mean them
-    chosen = (*CHOICES, *of_one_type) if options.strategy == AUTO else (options.strategy,)
+    chosen = (*CHOICES, *_of_one_type()) if options.strategy == AUTO else (options.strategy,)
     if not set(chosen) <= set(own):
         return  # an unknown one is refused where it is looked up
     for flag in {flag.name: flag for flags in own.values() for flag in flags.values()}.values():
@@ -103,7 +101,12 @@ def check_flags(options: Namespace) -> None:
                              everywhere=True)
 
 
+def _of_one_type() -> list[str]:
+    """The strategies for one type of solver alone, which ``auto`` may mean too."""
+    return [name for name in strategies.names() if strategies.get(name).roles.solver_type]
+
+
 def _flags_of(name: str) -> dict[str, Flag]:
     flags = Flags("train", "")
-    strategies.get(name).flags(flags)
+    strategies.get(name).roles.flags(flags)
     return flags.flags

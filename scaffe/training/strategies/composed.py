@@ -1,4 +1,4 @@
-"""A strategy composed of two parts: one sends parameters, one sums gradients."""
+"""A strategy composed of two transfer policies: one sends parameters, one sums gradients."""
 
 from __future__ import annotations
 
@@ -6,113 +6,86 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from scaffe.flags import Flags
-from scaffe.training.fault_tolerance.state_sources import goes_on
+from scaffe.training.fault_tolerance.state_sources import tolerates_rank_loss
 from scaffe.training.strategies.base import Strategy
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
+from scaffe.training.strategies.eager_update import EagerUpdate
+from scaffe.training.strategies.fault_tolerance import SynchronousFaultTolerance
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.replicated_state import Copies
-from scaffe.training.strategies.transfers import ROOT, Buckets, Gradients, Parameters
+from scaffe.training.strategies.replicated_state import ReplicatedState
+from scaffe.training.strategies.roles import Roles
+from scaffe.training.strategies.state_placement import OwnedBy, StatePlacement, on_root
+from scaffe.training.strategies.transfers import Buckets, GradientTransfer, ParameterTransfer
+
+
+def add_wire_flag(flags: Flags) -> None:
+    """Add ``-wire``."""
+    flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
 
 
 class Composed(Strategy):
-    """Calls its two parts at the right points of the loop; the root updates. Subclasses name the parts.
+    """Calls its two policies at the right points of the loop; the root updates. Subclasses name the policies.
 
     Attributes:
-        parameters_kind, gradients_kind: the parts' classes. A rank alone uses the base classes, which do nothing.
-        collectives: names of the collectives that the parts run on buckets.
+        parameter_transfer, gradient_transfer: their classes. A rank alone uses the base classes, which do nothing.
+        collectives: names of the collectives that the policies run on buckets.
     """
 
-    parameters_kind: ClassVar[type[Parameters]]
-    gradients_kind: ClassVar[type[Gradients]]
+    roles = Roles(add_wire_flag, add_bucket_flag, trains_parts=True)
+    fault_tolerance_type = SynchronousFaultTolerance
+    parameter_transfer: ClassVar[type[ParameterTransfer]]
+    gradient_transfer: ClassVar[type[GradientTransfer]]
     collectives: ClassVar[tuple[str, ...]] = ("bcast", "reduce")
-    goes_on = True
-    trains_parts = True
 
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """See Strategy: adds ``-wire`` and the flags of both parts."""
-        flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
-        cls.parameters_kind.flags(flags)
-        cls.gradients_kind.flags(flags)
+    @staticmethod
+    def ownership(replica: Replica, buckets: Buckets) -> OwnedBy:
+        """Who owns which part of parameters and histories: the root everything."""
+        return on_root(replica)
 
     def __init__(self, replica: Replica) -> None:
-        super().__init__(replica)
         self.buckets = Buckets(replica, self.collectives)
-        self.values, self.gradients = Parameters(), Gradients()
+        owned_by = self.ownership(replica, self.buckets)
+        self.copies = ReplicatedState(replica, owned_by, self.buckets.frozen)
+        super().__init__(replica, StatePlacement(replica, owned_by, self.copies.kept))
+        self.parameters, self.gradients = ParameterTransfer(), GradientTransfer()
         if replica.communicator.n_ranks > 1:
-            self.values = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
-            self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
+            self.parameters = self.parameter_transfer(replica, self.buckets)  # type: ignore[call-arg]
+            self.gradients = self.gradient_transfer(replica, self.buckets)  # type: ignore[call-arg]
         replica.updater.writes_copies = replica.communicator.n_ranks == 1  # else parameters come in messages
-        self.copies = Copies(replica, self.owned_by, self.buckets.frozen)
-        self.gradients.doubled = self.copies.algorithm
+        self.gradients.copying_algorithm = self.copies.algorithm
+        self.eager = EagerTransfer(replica, self.buckets, self.parameters, self.gradients)
 
     @property
     def acts_between_layers(self) -> bool:
         """See Strategy."""
-        return super().acts_between_layers or self.replica.within.acts
-
-    def early(self) -> Sequence[Bucket]:
-        """See Strategy: in iterations of one pass, where ranks hold whole nets and none goes on without another."""
-        replica = self.replica
-        if replica.iter_size > 1 or replica.within.acts or goes_on(replica.options):
-            return ()
-        return self.gradients.divisible(self.buckets)
+        return super().acts_between_layers or self.replica.intra_replica.acts
 
     @property
-    def updates_alone(self) -> bool:
-        """See Strategy: one rank."""
-        return self.replica.communicator.n_ranks == 1
-
-    def take_early(self, buckets: Sequence[Bucket]) -> None:
+    def hook_points(self) -> Collection[int]:
         """See Strategy."""
-        self.buckets.leave_out(buckets)
-
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
-        """See Strategy."""
-        replica = self.replica
-        self.gradients.sum(bucket)
-        with replica.timers("update"):
-            replica.updater.update_ahead(bucket.place, rate, iteration, replica.communicator.n_ranks)
-        self.values.send(bucket)
-
-    @property
-    def seams(self) -> Collection[int]:
-        """See Strategy."""
-        return {*self.values.seams, *self.gradients.seams}
+        return {*self.parameters.hook_points, *self.gradients.hook_points}
 
     def begin(self) -> None:
         """See Strategy."""
-        self.values.begin()
-
-    def owned(self) -> Sequence[slice]:
-        """See Strategy."""
-        return self.owned_by(self.replica.communicator.rank)
-
-    def owned_by(self, rank: int) -> Sequence[slice]:
-        """See Strategy: the root owns everything."""
-        return [slice(0, self.replica.net.params.n_elems)] if rank == ROOT else []
-
-    def copied(self) -> Sequence[slice]:
-        """See Strategy: what the rank before owns (``-history-copies``)."""
-        return self.copies.kept
+        self.parameters.begin()
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """Start to send the parameters if they are stale."""
-        self.values.post()
+        self.parameters.post()
 
     def before_forward(self, layer_index: int) -> None:
         """Wait for this layer's parameters."""
-        self.values.wait_for(layer_index)
+        self.parameters.wait_for(layer_index)
 
     def after_backward(self, layer_index: int) -> None:
         """In the last pass the layer's gradients are complete: start to sum them."""
         if self.is_last_pass:
-            for index in self.replica.within.completed(layer_index):
+            for index in self.replica.intra_replica.completed(layer_index):
                 self.gradients.completed(index)
 
     def gradients_ready(self) -> None:
         """Wait for the sums, and give them to the ranks that keep copies."""
-        for index in self.replica.within.finish():
+        for index in self.replica.intra_replica.finish():
             self.gradients.completed(index)
         self.gradients.finish()
         self.copies.exchange()
@@ -122,13 +95,51 @@ class Composed(Strategy):
         replica = self.replica
         if replica.updater.everything:
             clips, diff = replica.updater.param.clip_gradients >= 0, replica.net.params.diff
-            squares = replica.within.sum_of_squares(diff) if clips else None
+            squares = replica.intra_replica.sum_of_squares(diff) if clips else None
             with replica.timers("update"):
                 replica.updater.check(self.buckets.runs)
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
-        self.values.are_stale = True
+        self.parameters.are_stale = True
 
-    def settle(self) -> None:
+    def synchronize_parameters(self) -> None:
         """See Strategy."""
-        self.values.settle()
-        self.replica.within.settle()
+        self.parameters.wait_all()
+        self.replica.intra_replica.broadcast_frozen()
+
+
+class EagerTransfer(EagerUpdate):
+    """Sums a bucket, updates it and sends it, while backward waits.
+
+    Args:
+        replica: this rank's.
+        buckets: those that are taken are left out of them.
+        parameters, gradients: the policies by which a bucket is sent and summed.
+    """
+
+    def __init__(self, replica: Replica, buckets: Buckets, parameters: ParameterTransfer,
+                 gradients: GradientTransfer) -> None:
+        self._replica, self._buckets, self._parameters, self._gradients = replica, buckets, parameters, gradients
+
+    @property
+    def updates_alone(self) -> bool:
+        """See EagerUpdate: one rank."""
+        return self._replica.communicator.n_ranks == 1
+
+    def buckets(self) -> Sequence[Bucket]:
+        """See EagerUpdate: in iterations of one pass, where ranks hold whole nets and none outlives another."""
+        replica = self._replica
+        if replica.iter_size > 1 or replica.intra_replica.acts or tolerates_rank_loss(replica.options):
+            return ()
+        return self._gradients.divisible(self._buckets)
+
+    def take(self, buckets: Sequence[Bucket]) -> None:
+        """See EagerUpdate."""
+        self._buckets.leave_out(buckets)
+
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """See EagerUpdate."""
+        replica = self._replica
+        self._gradients.sum(bucket)
+        with replica.timers("update"):
+            replica.updater.update_ahead(bucket.place, rate, iteration, replica.communicator.n_ranks)
+        self._parameters.send(bucket)

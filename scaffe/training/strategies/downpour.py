@@ -13,18 +13,36 @@ from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.training.parameter_server.local_update import Accrue, Schedule
+from scaffe.training.parameter_server.local_update import LocalUpdate, Schedule
+from scaffe.training.parameter_server.memory import EagerTables
 from scaffe.training.parameter_server.options import Consistency
+from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.served import Served
+from scaffe.training.strategies.server_strategy import ServerStrategy
 from scaffe.training.updater import Updater
 
 
+def add_downpour_flags(flags: Flags) -> None:
+    """Add the flags that say when a replica fetches and pushes."""
+    flags.flag("n_fetch", 1, "steps between two fetches", kind=whole(1))
+    flags.flag("n_push", 1, "steps between two pushes", kind=whole(1))
+    flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=whole(1))
+    flags.flag("warm_start", 0, "iterations by one replica first", kind=whole(0))
+
+
+def downpour_consistency(options: Any) -> Consistency:
+    """See ServerRoles: the server bounds no worker."""
+    if options.n_sync and (options.n_fetch > 1 or options.n_push > 1):
+        raise UserError(f"-n_sync {options.n_sync} sets n_fetch and n_push: -n_fetch {options.n_fetch} -n_push "
+                        f"{options.n_push} do not go with it", everywhere=True)
+    return Consistency(math.inf, options.servers, decays=False)
+
+
 @strategies.register("downpour")
-class Downpour(Served):
+class Downpour(ServerStrategy):
     """Downpour SGD (Dean et al., NIPS 2012, 4.1 and Algorithm 1.1); with ``-n_sync`` GPU A-SGD (Paine et al., 2013).
 
     Each replica reads its own part of the data and follows its own gradients from the parameters that it fetched last;
@@ -33,74 +51,41 @@ class Downpour(Served):
     with ``-scal weak`` a replica has the whole batch and the whole rate, as in the paper. The weight decay is part of
     the gradient, and ``clip_gradients`` clips each replica's own.
 
-    Tables of large layers may be updated, pushed and taken over each in its layers' steps alone (``early``).
+    Tables of large layers may be updated, pushed and taken over each in its layers' steps alone (``eager``).
     """
 
-    fetches = True
-
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """See Strategy."""
-        flags.flag("n_fetch", 1, "steps between two fetches", kind=whole(1))
-        flags.flag("n_push", 1, "steps between two pushes", kind=whole(1))
-        flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=whole(1))
-        flags.flag("warm_start", 0, "iterations by one replica first", kind=whole(0))
-        super().flags(flags)
-
-    @classmethod
-    def consistency(cls, options: Any) -> Consistency:
-        """See Served."""
-        if options.n_sync and (options.n_fetch > 1 or options.n_push > 1):
-            raise UserError(f"-n_sync {options.n_sync} sets n_fetch and n_push: -n_fetch {options.n_fetch} -n_push "
-                            f"{options.n_push} do not go with it", everywhere=True)
-        return Consistency(math.inf, options.servers, decays=False)
+    roles = ServerRoles(downpour_consistency, add_downpour_flags)
+    eager: EagerTables
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
         options, updater = replica.options, replica.updater
         self._schedule = Schedule(options.n_sync or options.n_fetch, options.n_sync or options.n_push)
         self._warm_start, self._is_weak = options.warm_start, options.scal == "weak"
-        self._local = Updater(updater.param, updater.params, replica.net.context.kernels, Accrue(updater.param))
+        self._local = Updater(updater.param, updater.params, replica.net.context.kernels, LocalUpdate(updater.param))
         self._local.keeps_step = False
         self._local.own(self.buckets.runs)
-        self._due: set[int] = set()  # early tables whose forward this iteration has not come to
+        self.state.further_bytes = lambda: sum(shard.n_bytes for shard in self._local.shards)  # of what accrues
+        self.eager = EagerTables(replica, self.buckets.all, self._advance_one, own_updaters=(self._local,))
+        self._due: set[int] = set()  # eager tables whose forward this iteration has not come to
         self._is_alone = self._takes = self._asks = False  # what is fetched in this iteration
         self._pushes: bool | None = None  # whether it pushes; None: that is not decided
         self._rate, self._n_updates = 0.0, 0.0
 
     @property
-    def seams(self) -> Collection[int]:
+    def hook_points(self) -> Collection[int]:
         """See Strategy: none."""
         return ()
 
     @property
-    def kept_bytes(self) -> int:
-        """See Strategy: what accrues, too."""
-        return super().kept_bytes + sum(shard.n_bytes for shard in self._local.shards)
-
-    @property
     def acts_between_layers(self) -> bool:
-        """See Strategy: where a replica's ranks sum gradients, or tables may be early, on a device unasked too."""
+        """See Strategy: where a replica's ranks sum gradients, or tables may be eager, on a device unasked too."""
         replica = self.replica
-        return (replica.within.acts or is_device(replica.net.context.kernels)
+        return (replica.intra_replica.acts or is_device(replica.net.context.kernels)
                 or bool(vars(replica.options).get("memory")))
 
-    @property
-    def own_updaters(self) -> Sequence[Updater]:
-        """See Strategy: the one by which gradients accrue."""
-        return (self._local,)
-
-    def early(self) -> Sequence[Bucket]:
-        """See Strategy."""
-        return self.apart.able()
-
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
-        """See Strategy: what ``apply`` does, for one table."""
-        self._advance([self.apart.numbers[bucket.first_layer]], iteration, partial(
-            self._local.update_ahead, bucket.place, self._rate, int(self._n_updates)))
-
     def begin(self) -> None:
-        """See Served; say what DistBelief's authors would do otherwise, where replicas may diverge."""
+        """See ServerStrategy; say what DistBelief's authors would do otherwise, where replicas may diverge."""
         n_replicas, momentum = self.replica.communicator.n_ranks, self.replica.updater.param.momentum
         if n_replicas > 1 and momentum > 0:
             warning(f"-strategy downpour with a momentum of {momentum:g} on {n_replicas} replicas may diverge: "
@@ -129,13 +114,13 @@ class Downpour(Served):
         if self._waits(iteration):
             return
         if is_warm and iteration and iteration == self._warm_start:
-            self.settle()
+            self.synchronize_parameters()
         else:
             self._fetch(iteration, is_warm)
 
     def before_forward(self, layer_index: int) -> None:
-        """See Strategy: the same of the early table that begins with this layer."""
-        number = self.apart.numbers.get(layer_index)
+        """See Strategy: the same of the eager table that begins with this layer."""
+        number = self.eager.numbers.get(layer_index)
         if number in self._due:
             self._due.discard(number)
             self._exchange(number)
@@ -143,20 +128,20 @@ class Downpour(Served):
     def apply(self, rate: float, iteration: int) -> None:
         """Let the gradients accrue, make the local step, and push, if it is time to and the last push is over."""
         if not self._waits(iteration):
-            late = [number for number in reversed(range(len(self.tables.batches))) if number not in self.apart.taken]
+            late = [number for number in reversed(range(len(self.tables.batches))) if number not in self.eager.taken]
             self._advance(late, iteration, self._step)
             self._pushes = None
         super().apply(rate, iteration)
 
-    def settle(self) -> None:
-        """See Served: what has accrued is pushed first, as an iteration of its own."""
-        if self._schedule.settles():
+    def synchronize_parameters(self) -> None:
+        """See ServerStrategy: what has accrued is pushed first, as an iteration of its own."""
+        if self._schedule.synchronizes():
             self._local.bring()
             with self._pushing(list(reversed(range(len(self.tables.batches))))):
                 for shard in self._local.shards:
                     self._local.updated(shard)
         self.tables.server.clock()
-        super().settle()
+        super().synchronize_parameters()
 
     def _waits(self, iteration: int) -> bool:
         """Whether this replica waits for the one that trains alone first."""
@@ -166,7 +151,7 @@ class Downpour(Served):
         batches, self._is_alone = self.tables.batches, not is_warm
         self._takes = is_warm and self._schedule.takes(all(batch.is_ready() for batch in batches))
         self._asks = is_warm and self._schedule.fetches(iteration)
-        self._due = set(self.apart.taken)
+        self._due = set(self.eager.taken)
         for number in range(len(batches)):
             if number not in self._due:
                 self._exchange(number)
@@ -183,9 +168,14 @@ class Downpour(Served):
         if self._asks:
             batch.prefetch()
 
+    def _advance_one(self, bucket: Bucket, number: int, iteration: int) -> None:
+        """Do for one table what ``apply`` does for all."""
+        self._advance([number], iteration, partial(self._local.update_ahead, bucket.place, self._rate,
+                                                   int(self._n_updates)))
+
     def _step(self) -> None:
-        within, param = self.replica.within, self.replica.updater.param
-        squares = within.sum_of_squares(self.replica.net.params.diff) if param.clip_gradients >= 0 else None
+        intra_replica, param = self.replica.intra_replica, self.replica.updater.param
+        squares = intra_replica.sum_of_squares(self.replica.net.params.diff) if param.clip_gradients >= 0 else None
         self._local.update(self._rate, int(self._n_updates), sum_of_squares=squares)
 
     def _advance(self, numbers: Sequence[int], iteration: int, step: Callable[[], None]) -> None:
@@ -209,7 +199,7 @@ class Downpour(Served):
         yield
         for number in numbers:
             batches[number].update(self._rate, self._n_updates)
-            self.figures.pushed()
+            self.statistics.pushed()
 
     def _give(self, lent: Mapping[int, Any], shard: ShardUpdater) -> None:
         """Put what has accrued of a shard's interval into what is pushed, and begin anew."""
@@ -218,6 +208,6 @@ class Downpour(Served):
             first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)
             if first < last:
                 accrued, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
-                for piece in self.tables.batches[number].pieces(mine):
+                for piece in self.tables.batches[number].chunks(mine):
                     copy_into(mine[piece], accrued[piece])
                 accrued[:] = 0

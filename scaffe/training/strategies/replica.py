@@ -11,12 +11,12 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.nets.net import Net
 from scaffe.training.partition.division import Division
-from scaffe.training.strategies.role import Role
+from scaffe.training.strategies.roles import Role
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
 
-class Alone:
+class IntraReplica:
     """The sums of a replica on one rank: none. A layer's gradients are complete once its backward has run.
 
     Attributes:
@@ -33,7 +33,7 @@ class Alone:
         """Wait for all sums. Returns the layers that no ``completed`` has returned, in backward's order."""
         return ()
 
-    def settle(self) -> None:
+    def broadcast_frozen(self) -> None:
         """Give all ranks of the replica what gradients never change (BatchNorm's statistics)."""
 
     def weighted(self, places: Sequence[slice]) -> Iterator[tuple[float, slice]]:
@@ -70,7 +70,7 @@ class Replica:
             can.
         options: the command line's other options, by name.
         role: what this rank does; None for a worker among workers.
-        within: sums gradients over the ranks that share the net, before they are summed over ``communicator``.
+        intra_replica: sums gradients over the ranks that share the net, before they are summed over ``communicator``.
     """
 
     net: Net
@@ -81,7 +81,7 @@ class Replica:
     algorithm: str = "auto"
     options: Any = None
     role: Role | None = None
-    within: Alone = field(default_factory=Alone)
+    intra_replica: IntraReplica = field(default_factory=IntraReplica)
 
     @property
     def division(self) -> Division | None:
@@ -106,4 +106,4 @@ class Replica:
 
     def algorithm_for(self, collective: str) -> str:
         """The algorithm for a collective that sends parameters: "auto" if the one given cannot run it."""
-        return self.algorithm if self.communicator.can(collective, self.algorithm) else "auto"
+        return self.algorithm if self.communicator.algorithms.can(collective, self.algorithm) else "auto"

@@ -14,7 +14,7 @@ MOST_ELEMS = 1 << 27
 """The longest message: MPI counts bytes with 32 bits."""
 
 
-class Copies:
+class ReplicatedState:
     """The summed gradients of what a rank owns go to its neighbour too, which makes the same update.
 
     The gradients' length carries what several histories would take; the copy has the owner's bits, since both compute
@@ -59,7 +59,7 @@ class Copies:
 def _shares_memory(replica: Replica) -> bool:
     """Whether sums can go to two ranks at once: where the algorithm is open, or is that of shared memory."""
     is_free = replica.sum_algorithm in ("auto", "M") and not is_device(replica.net.context.kernels)
-    return is_free and replica.communicator.can("reduce", DOUBLED)
+    return is_free and replica.communicator.algorithms.can("reduce", DOUBLED)
 
 
 def _pieces(intervals: Sequence[slice]) -> Iterator[slice]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from scaffe.collectives.request import Request
@@ -11,8 +9,9 @@ from scaffe.training.strategies import bucketed
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.composed import Composed
-from scaffe.training.strategies.replica import squares
-from scaffe.training.strategies.transfers import ROOT
+from scaffe.training.strategies.replica import Replica, squares
+from scaffe.training.strategies.state_placement import OwnedBy
+from scaffe.training.strategies.transfers import ROOT, Buckets
 
 
 class Gathers(bucketed.Broadcasts):
@@ -20,9 +19,9 @@ class Gathers(bucketed.Broadcasts):
 
     kind = "gather"
 
-    def settle(self) -> None:
-        """See Parameters; if updates leave their steps in the diffs (``keeps_step``), those are gathered too."""
-        super().settle()
+    def wait_all(self) -> None:
+        """See ParameterTransfer; if updates leave their steps in the diffs (``keeps_step``), those are gathered too."""
+        super().wait_all()
         replica = self.replica
         for bucket in self.buckets.all if replica.updater.keeps_step else ():
             replica.communicator.allgather(replica.net.params.diff[bucket.place])
@@ -42,20 +41,27 @@ class Scatters(bucketed.Reductions):
         return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", self.algorithm)
 
 
+def part_of(replica: Replica, bucket: Bucket, rank: int) -> slice:
+    """A rank's part of a bucket, as an interval of the flat buffers."""
+    part = replica.communicator.part(bucket.place.stop - bucket.place.start, rank)
+    return slice(bucket.place.start + part.start, bucket.place.start + part.stop)
+
+
 @strategies.register("sc-rs")
 class ScRs(Composed):
     """Each bucket is reduce-scattered while backward continues, each rank updates its own part of the bucket, and the
     bucket is allgathered before the forward of the first layer that needs it. Each of P ranks does 1/P of the update
     and holds 1/P of the histories."""
 
-    parameters_kind, gradients_kind = Gathers, Scatters
+    parameter_transfer, gradient_transfer = Gathers, Scatters
     collectives = ("allgather", "reduce_scatter")
 
-    def owned_by(self, rank: int) -> Sequence[slice]:
-        """See Strategy: a rank owns its part of every bucket. The root also owns frozen parameters, since some rules
+    @staticmethod
+    def ownership(replica: Replica, buckets: Buckets) -> OwnedBy:
+        """See Composed: a rank owns its part of every bucket. The root also owns frozen parameters, since some rules
         change their histories."""
-        parts = [self._part(bucket, rank) for bucket in self.buckets.all]
-        return [*parts, *(self.buckets.frozen if rank == ROOT else ())]
+        return lambda rank: [*(part_of(replica, bucket, rank) for bucket in buckets.all),
+                             *(buckets.frozen if rank == ROOT else ())]
 
     def gradients_ready(self) -> None:
         """See Composed; and find out what all parts together say, so that updates need nobody else."""
@@ -71,21 +77,16 @@ class ScRs(Composed):
             replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
         with replica.timers("update"):
             replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._squares)
-        self.values.are_stale = True
+        self.parameters.are_stale = True
 
     def _own(self, bucket: Bucket) -> slice:
-        return self._part(bucket, self.replica.communicator.rank)
-
-    def _part(self, bucket: Bucket, rank: int) -> slice:
-        """A rank's part of a bucket, as an interval of the flat buffers."""
-        part = self.replica.communicator.part(bucket.place.stop - bucket.place.start, rank)
-        return slice(bucket.place.start + part.start, bucket.place.start + part.stop)
+        return part_of(self.replica, bucket, self.replica.communicator.rank)
 
     def _sum_of_squares(self) -> float:
         """Of the whole summed gradient, from every rank's parts."""
         replica = self.replica
         own = [self._own(bucket) for bucket in self.buckets.all]
-        total = np.array([squares(replica.net.params.diff, replica.within.weighted(own))])
+        total = np.array([squares(replica.net.params.diff, replica.intra_replica.weighted(own))])
         if replica.workers.n_ranks > 1:
             replica.workers.allreduce(total, "sum", "mpi")
         return float(total[0])

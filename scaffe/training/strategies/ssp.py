@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from scaffe.flags import Flags
+from scaffe.training.parameter_server.memory import EagerTables
 from scaffe.training.parameter_server.options import SLACK, Consistency
+from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.strategies.base import strategies
-from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.served import Served
+from scaffe.training.strategies.server_strategy import ServerStrategy
+
+
+def add_slack_flag(flags: Flags) -> None:
+    """Add ``-slack``."""
+    flags.flag("slack", 0.0, "iterations ahead; inf: any", kind=SLACK)
 
 
 @strategies.register("ssp")
-class Ssp(Served):
+class Ssp(ServerStrategy):
     """Stale synchronous parallel training on a parameter server (Cui et al., GeePS, EuroSys 2016, 4.2).
 
     Each bucket of layers is a table. A worker asks for all tables when its iteration ends, waits for each just before
@@ -25,18 +29,8 @@ class Ssp(Served):
     t - slack are in what a worker computes iteration t with, and newer ones may be.
     """
 
-    renews = True
-
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """See Strategy."""
-        flags.flag("slack", 0.0, "iterations ahead; inf: any", kind=SLACK)
-        super().flags(flags)
-
-    @classmethod
-    def consistency(cls, options: Any) -> Consistency:
-        """See Served."""
-        return Consistency(options.slack, options.servers)
+    roles = ServerRoles(lambda options: Consistency(options.slack, options.servers), add_slack_flag)
+    eager: EagerTables
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
@@ -44,25 +38,16 @@ class Ssp(Served):
         self._clips = replica.updater.param.clip_gradients >= 0
         self._whole: Any = None  # the sum of all workers' gradients, where it must be known to clip them
         self._rate = self._n_updates = 0.0
+        self.state.further_bytes = self._sum_bytes
+        pull_again = None if self.how.slack else self._pull_again  # no table changes before all have pushed theirs
+        self.eager = EagerTables(replica, self.buckets.all, lambda _, number, iteration: self._push(number, 1.0),
+                                 pull_again, always=True)
 
-    @property
-    def kept_bytes(self) -> int:
-        """See Strategy: the sum of all workers' gradients, too, where these are clipped together."""
+    def _sum_bytes(self) -> int:
+        """Of the sum of all workers' gradients, where these are clipped together."""
         params = self.replica.net.params
-        needs_whole = self._clips and not self.how.slack and self.replica.communicator.n_ranks > 1
-        return super().kept_bytes + needs_whole * params.n_elems * params.dtype.itemsize
-
-    def early(self) -> Sequence[Bucket]:
-        """See Strategy."""
-        return self.apart.able()
-
-    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
-        """See Strategy: push it."""
-        self._push(self.apart.numbers[bucket.first_layer], 1.0)
-
-    def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
-        """See Strategy: pull it once more. With slack 0 no table changes before all workers have pushed theirs."""
-        return None if self.how.slack else partial(self._pull_again, self.apart.numbers[bucket.first_layer])
+        needs_sum = self._clips and not self.how.slack and self.replica.communicator.n_ranks > 1
+        return needs_sum * params.n_elems * params.dtype.itemsize
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -74,33 +59,33 @@ class Ssp(Served):
 
     def before_forward(self, layer_index: int) -> None:
         """Pull the table that begins with this layer, once an iteration."""
-        number = self.apart.numbers.get(layer_index)
+        number = self.eager.numbers.get(layer_index)
         if number is not None and number not in self._is_new:
             self.pull(number)
             self._is_new.add(number)
 
     def completed(self, layer_index: int) -> None:
         """Push the table that begins with this layer: its gradients are complete. Clipping must see all first."""
-        number = self.apart.numbers.get(layer_index)
-        if number is not None and not self._clips and number not in self.apart.taken:
+        number = self.eager.numbers.get(layer_index)
+        if number is not None and not self._clips and number not in self.eager.taken:
             self._push(number, 1.0)
 
     def gradients_ready(self) -> None:
-        """See Served; if the solver clips gradients: clip them, and push them."""
+        """See ServerStrategy; if the solver clips gradients: clip them, and push them."""
         super().gradients_ready()
         if self._clips:
             factor = self._clip_factor()
             for number in reversed(range(len(self.buckets.all))):
                 self._push(number, factor)
 
-    def settle(self) -> None:
-        """See Served."""
-        super().settle()
-        self._is_new = set(self.apart.numbers.values()) - self.apart.taken
+    def synchronize_parameters(self) -> None:
+        """See ServerStrategy."""
+        super().synchronize_parameters()
+        self._is_new = set(self.eager.numbers.values()) - self.eager.taken
 
     def _factor(self, gradient: Any, n_summed: int = 1) -> Any:
         """See Updater, for the whole net's gradient. Called by all ranks that share the net."""
-        return self.replica.updater.clip_factor(gradient, n_summed, self.replica.within.sum_of_squares(gradient))
+        return self.replica.updater.clip_factor(gradient, n_summed, self.replica.intra_replica.sum_of_squares(gradient))
 
     def _clip_factor(self) -> Any:
         """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from scaffe.training.strategies import blocking, bucketed
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
-from scaffe.training.strategies.composed import Composed
+from scaffe.training.strategies.composed import Composed, add_wire_flag
 from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Roles
 from scaffe.training.strategies.transfers import Buckets
 
 
@@ -14,7 +15,8 @@ from scaffe.training.strategies.transfers import Buckets
 class ScB(Composed):
     """One blocking broadcast before forward and one blocking reduction after backward (Awan et al., PPoPP'17, 4.1)."""
 
-    parameters_kind, gradients_kind = blocking.Broadcast, blocking.Reduction
+    roles = Roles(add_wire_flag, trains_parts=True)  # it has no buckets
+    parameter_transfer, gradient_transfer = blocking.Broadcast, blocking.Reduction
 
 
 @strategies.register("sc-ob")
@@ -22,7 +24,7 @@ class ScOb(Composed):
     """All buckets' non-blocking broadcasts are posted before forward. Each is waited for just before the first layer
     that needs it. Gradients are reduced whole after backward (Awan et al., PPoPP'17, 4.2)."""
 
-    parameters_kind, gradients_kind = bucketed.Broadcasts, blocking.Reduction
+    parameter_transfer, gradient_transfer = bucketed.Broadcasts, blocking.Reduction
 
 
 class NextBroadcasts(bucketed.Broadcasts):
@@ -35,7 +37,7 @@ class NextBroadcasts(bucketed.Broadcasts):
     def post(self) -> None:
         """Post the first bucket if parameters have changed."""
         if self.are_stale:
-            self._left = list(self.buckets.late)
+            self._left = list(self.buckets.together)
             self._post_next()
         self.are_stale = False
 
@@ -45,12 +47,12 @@ class NextBroadcasts(bucketed.Broadcasts):
         if layer_index in self.buckets.by_first_layer:
             self._post_next()
 
-    def settle(self) -> None:
-        """See Parameters."""
+    def wait_all(self) -> None:
+        """See ParameterTransfer."""
         self.post()
         while self._left:
             self._post_next()
-        super().settle()
+        super().wait_all()
 
     def _post_next(self) -> None:
         if self._left:
@@ -65,7 +67,7 @@ class ScObNaive(Composed):
     hides only part of it.
     """
 
-    parameters_kind, gradients_kind = NextBroadcasts, blocking.Reduction
+    parameter_transfer, gradient_transfer = NextBroadcasts, blocking.Reduction
 
 
 @strategies.register("sc-obr")
@@ -73,4 +75,4 @@ class ScObr(Composed):
     """Broadcasts as in sc-ob; a helper thread reduces each bucket to the root as soon as backward has completed it
     (Awan et al., PPoPP'17, 4.3)."""
 
-    parameters_kind, gradients_kind = bucketed.Broadcasts, bucketed.Reductions
+    parameter_transfer, gradient_transfer = bucketed.Broadcasts, bucketed.Reductions

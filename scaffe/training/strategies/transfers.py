@@ -1,31 +1,26 @@
-"""The two parts of a strategy: how parameters reach the ranks, and how the ranks' gradients are summed."""
+"""Transfer policies: how parameters reach the ranks, how their gradients are summed, and in which buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from scaffe.flags import Flags
 from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
 from scaffe.training.strategies.replica import Replica
 
 ROOT = 0
 
 
-class Parameters:
+class ParameterTransfer:
     """How updated parameters reach every rank. This base class does nothing, which is right for a single rank.
 
     Attributes:
         are_stale: whether the parameters have been updated since they were last sent.
-        seams: indices of the layers before whose forward it must be called.
+        hook_points: indices of the layers before whose forward it must be called.
     """
 
     are_stale = False
-    seams: Collection[int] = ()  # layers before whose forward it acts
-
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """Add its own flags to those of ``train``."""
+    hook_points: Collection[int] = ()  # layers before whose forward it acts
 
     def begin(self) -> None:
         """Give every rank the root's parameters, initial or restored."""
@@ -36,27 +31,23 @@ class Parameters:
     def wait_for(self, layer_index: int) -> None:
         """Return when this layer's parameters have arrived."""
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """Return when all parameters have arrived, those included that gradients never change."""
 
     def send(self, bucket: Bucket) -> None:
         """Return when one bucket's parameters have arrived, which have just been updated."""
 
 
-class Gradients:
+class GradientTransfer:
     """How the ranks' gradients are summed. This base class does nothing, which is right for a single rank.
 
     Attributes:
-        seams: indices of the layers after whose backward it must be called.
-        doubled: the algorithm that gives each sum to the next rank too; empty where it has not to.
+        hook_points: indices of the layers after whose backward it must be called.
+        copying_algorithm: the algorithm that gives each sum to the next rank too; empty where it has not to.
     """
 
-    seams: Collection[int] = ()  # layers after whose backward it acts
-    doubled = ""
-
-    @classmethod
-    def flags(cls, flags: Flags) -> None:
-        """Add its own flags to those of ``train``."""
+    hook_points: Collection[int] = ()  # layers after whose backward it acts
+    copying_algorithm = ""
 
     def completed(self, layer_index: int) -> None:
         """Called when backward has completed this layer's gradients."""
@@ -82,7 +73,7 @@ class Buckets:
     Attributes:
         all: the buckets in layer order.
         layers: the same parameters with every layer as a bucket by itself.
-        late: those of the buckets that are not updated early.
+        together: those of the buckets that are not updated within backward.
         runs: their parameters in as few intervals as possible.
         frozen: the intervals that gradients never change.
         by_first_layer: index of a bucket's first layer → the bucket. Forward needs the bucket from that layer on;
@@ -95,20 +86,20 @@ class Buckets:
         n_bytes = params.dtype.itemsize
         wanted = getattr(replica.options, "bucket", "auto")
         like = params.zeros(1, params.dtype) if params.waits_on_host else params.data  # of the memory that sends
-        max_bytes = auto_bucket_bytes([replica.communicator.bandwidth_bytes(c, like) for c in collectives]
+        max_bytes = auto_bucket_bytes([replica.communicator.algorithms.bandwidth_bytes(c, like) for c in collectives]
                                       ) if wanted == "auto" else int(wanted)
         self._divide = partial(plan_buckets, n_bytes_per_elem=n_bytes, max_bytes=max_bytes)
         self.all = self._divide(trainable)
         self.layers = plan_buckets(trainable, n_bytes, 0)
         self.leave_out(())
 
-    def leave_out(self, early: Sequence[Bucket]) -> None:
-        """Have these, of ``all`` or of ``layers``, updated early, and the rest sent together."""
-        taken = [bucket.place for bucket in early]
+    def leave_out(self, eager: Sequence[Bucket]) -> None:
+        """Leave out some of ``all`` or of ``layers``, which are updated within backward; send the rest together."""
+        taken = [bucket.place for bucket in eager]
         rest = [(layer.first_layer, layer.place) for layer in self.layers if not _lies_in(layer.place, taken)]
-        self.late = self._divide(rest)
+        self.together = self._divide(rest)
         self.runs = [run.place for run in plan_buckets(rest, 0, 0)]  # whose bytes do not count
-        self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.late}
+        self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.together}
 
 
 def _lies_in(place: slice, others: Sequence[slice]) -> bool:

@@ -39,7 +39,7 @@ def expected(rule: str, g: np.ndarray, h: list[np.ndarray], rate: float) -> tupl
     if rule == "Nesterov":
         new = [m * h[0] + rate * g]
         return (1 + m) * new[0] - m * h[0], new
-    if rule == "Accrue":
+    if rule == "LocalUpdate":
         return rate * g, [h[0] + g]
     if rule == "AdaGrad":
         new = [h[0] + g * g]
@@ -91,7 +91,7 @@ def check(cp: Any, name: str, dtype: np.dtype, hyper: Hyper, factor: Any = 1.0, 
         close(copy, want_copy, np.dtype(copy.dtype))
 
 
-RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "Accrue")
+RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "LocalUpdate")
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)], ids=lambda d: d.name)

@@ -51,12 +51,12 @@ def train(strategy: str, reduce: str, bucket: str, gpu: str, rule: str = "") -> 
                         level=0, stage="", gpu=gpu, tf32="off", allow_nan=False, skip_bad_records=0, slack=0.0,
                         servers=0, n_fetch=1, n_push=1, n_sync=0, warm_start=ITERATIONS)
     communicator = Communicator.world()
-    role = look_up(strategy, reduce, communicator).place(communicator, options)
+    role = look_up(strategy, reduce, communicator).roles.place(communicator, options)
     solver = build_solver(communicator, param, options, role)
     finish, histories = solver.strategy.finish, []
 
     def last() -> None:  # while a server is still there
-        histories.extend(solver.strategy.histories())  # rank 0 has them
+        histories.extend(solver.strategy.state.histories())  # rank 0 has them
         finish()
 
     solver.strategy.finish = last

@@ -18,8 +18,8 @@ from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.memory.problem.activations import reuse_activations
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import reuse_activations
 from scaffe.nets.build import build_net
 from scaffe.nets.cuda_graphs import can_record, stretches
 from scaffe.proto import caffe_pb2

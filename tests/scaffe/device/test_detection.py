@@ -27,7 +27,7 @@ def trained(gpu: str) -> tuple[list[float], float]:
     solver.strategy.iterate = lambda *given: losses.append(iterate(*given)) or losses[-1]
     solver.strategy.begin()
     solver.step(3)
-    solver.strategy.settle()
+    solver.strategy.synchronize_parameters()
     _, (said,), _ = detected(solver, solver.test_nets[0], 2)
     for net in (solver.net, *solver.test_nets):
         net.close()

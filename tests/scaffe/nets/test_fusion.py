@@ -12,12 +12,12 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
+from scaffe.memory.problem.activations import data_parts, diff_parts, pass_diffs, reuse_activations
+from scaffe.memory.problem.device_bytes import kept_bytes
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import data_parts, diff_parts, pass_diffs, reuse_activations
 from scaffe.nets.build import build_net
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.fusion import fuse_layers, join_backward
-from scaffe.nets.layer_memory import kept_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
 from tests.reference import common

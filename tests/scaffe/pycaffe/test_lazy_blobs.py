@@ -207,7 +207,7 @@ class Nothing:
     def before(self, step):
         pass
 
-    again = after = before
+    recompute = after = before
 
     def close(self):
         pass

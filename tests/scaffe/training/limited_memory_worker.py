@@ -18,16 +18,16 @@ from scaffe.collectives.failure import install_excepthook
 from scaffe.collectives.server.workers.transfer_threads import Puller
 from scaffe.layers.kernels import extents
 from scaffe.memory.plan.plan import Choice
-from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem import layer_groups, tensors
 from scaffe.proto import caffe_pb2
 from scaffe.training import histories
 from scaffe.training.assembly import build_solver
-from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers.test import Test
 from scaffe.training.solver import Observer
 from scaffe.training.strategies import look_up
-from scaffe.training.strategies.role import SERVER
+from scaffe.training.strategies.roles import SERVER
 from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
@@ -53,10 +53,10 @@ def build(communicator, folder, run, text="", **options):
         stage="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto",
         **{**SERVED, **DEVICE, "serves": False, **options})
     kind = look_up(strategy, algorithm, communicator)
-    role = kind.place(communicator, given)
+    role = kind.roles.place(communicator, given)
     if role.kind == SERVER:
         if given.serves:
-            kind.serve(role, param, given)
+            kind.roles.serve(role, param, given)
         return None, None
     solver = build_solver(role.ranks, param, given, role)
     return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
@@ -122,8 +122,8 @@ class Digest(Observer):
     """Of weights and histories, when training has ended and before the strategy does."""
 
     def finish(self, solver):
-        found = hashlib.sha256(solver.strategy.parameters().tobytes())
-        for history in solver.strategy.histories():
+        found = hashlib.sha256(whole_parameters(solver).tobytes())
+        for history in solver.strategy.state.histories():
             found.update(history.tobytes())
         self.hex = found.hexdigest()
 
@@ -177,8 +177,9 @@ def resumed(communicator, folder, run, **options):
 
 def moved(found):
     """The kinds of arrays that last, or come from a server, and leave by a tier's plan."""
-    return {part.name.split()[-1] for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if (part.lasts or part.name.endswith(" parameters")) and choice is not Choice.KEEP} if found else set()
+    chosen = zip(found.iteration.tensors, found.plan.choices, strict=True) if found else ()
+    return {part.name.split()[-1] for part, choice in chosen
+            if (part.is_persistent or part.name.endswith(" parameters")) and choice is not Choice.KEEP}
 
 
 def compared(communicator, folder, run, text, kinds, **options):
@@ -188,12 +189,13 @@ def compared(communicator, folder, run, text, kinds, **options):
     limit = least(communicator, folder, run, text, **options)
     limited, found = trained(communicator, folder, run, text, memory=limit, **options)
     some = {kind for other in communicator.allgather_objects(moved(found)) for kind in other}
-    has_moved = found is None or bool(found.mover.saved and any(found.iteration.seconds))
+    has_moved = found is None or bool(found.mover.offloaded and any(found.iteration.seconds))
     return communicator.allgather_objects(limited == expected and some == kinds and has_moved)
 
 
 def main():
-    tensors.LEAST_BYTES, chunks.LEAST_BYTES, chunks.PIECE_BYTES, extents.BLOCK_BYTES = 1, 5000, 60_000, 60_000
+    tensors.LEAST_BYTES, layer_groups.LEAST_BYTES = 1, 5000
+    layer_groups.CHUNK_BYTES = extents.BLOCK_BYTES = 60_000
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

@@ -82,7 +82,7 @@ def train(communicator, *run):
     params = solver.net.params
     hashes = communicator.allgather_objects(hashlib.sha256(params.data.tobytes()).hexdigest())
     n_bytes = communicator.allgather_objects(sum(shard.n_bytes for shard in solver.updater.shards))
-    return {"weights": params.data.copy(), "histories": np.concatenate([*solver.strategy.histories(), []]),
+    return {"weights": params.data.copy(), "histories": np.concatenate([*solver.strategy.state.histories(), []]),
             "steps": params.diff.copy(), "same": len(set(hashes)) == 1, "n_bytes": n_bytes,
             "n_buckets": len(solver.strategy.buckets.all)}
 
@@ -102,7 +102,7 @@ def restored(communicator, folder):
         for strategy in ("sc-rs", "sc-b"):
             solver = build(communicator, strategy, "auto", 0, ADAM.format(f"{folder}/again"))
             restore_checkpoint(solver, path)
-            wholes, wanted = solver.strategy.histories(), read_state(path).history
+            wholes, wanted = solver.strategy.state.histories(), read_state(path).history
             parts = [whole[place] for whole in wholes for place in solver.net.params.slices]
             found[Path(path).name, strategy] = len(parts) == len(wanted) and all(
                 np.array_equal(part, array.reshape(-1)) for part, array in zip(parts, wanted)) and parts[0].any()

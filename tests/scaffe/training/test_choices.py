@@ -9,7 +9,7 @@ from scaffe.cli import main as cli
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey
-from scaffe.training.strategies import Strategy, choose_strategy, strategies
+from scaffe.training.strategies import Roles, Strategy, choose_strategy, strategies
 from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, trainable_intervals
 from tests.scaffe.runs import write_solver
 from tests.scaffe.training.test_timeline import NET
@@ -64,11 +64,8 @@ def own_strategy(monkeypatch):
 
     @strategies.register("mine")
     class Mine(Strategy):
+        roles = Roles(lambda flags: flags.flag("pause", 5, "how long to wait"))
         pauses = []
-
-        @classmethod
-        def flags(cls, flags):
-            flags.flag("pause", 5, "how long to wait")
 
         def apply(self, rate, iteration):
             self.pauses.append(self.replica.options.pause)

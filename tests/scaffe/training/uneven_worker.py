@@ -105,9 +105,9 @@ def train(communicator, folder, strategy, flags, extra, loss):
     text_format.Parse(NET.format(list=folder / "list.txt", batch=BATCH, loss=LOSSES[loss]), param.net_param)
     options = options_of(strategy, flags)
     kind = look_up(strategy, "auto", communicator)
-    role = kind.place(communicator, options)
+    role = kind.roles.place(communicator, options)
     if role.kind != WORKER:
-        kind.serve(role, param, options)
+        kind.roles.serve(role, param, options)
         return None
     solver, seen = build_solver(role.ranks, param, options, role), Seen()
     solver.observers += [Display(), Test(), seen]

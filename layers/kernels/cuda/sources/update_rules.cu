@@ -85,7 +85,7 @@ RULE(sgd, false, return old = momentum * old + r * d;)
 
 RULE(nesterov, false, A before = old; old = momentum * before + r * d; return (1 + momentum) * old - momentum * before;)
 
-RULE(accrue, false, old += d; return r * d;)
+RULE(localupdate, false, old += d; return r * d;)
 
 RULE(adagrad, false, old += d * d; return r * (d / (sqrt(old) + delta));)
 

@@ -10,29 +10,29 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.layers.redistribution import Move
-from scaffe.training.partition.planner.image_shares import Joint, Piece
+from scaffe.training.partition.layers.redistribution import Redistribution
+from scaffe.training.partition.planner.image_shares import IndexMap, Piece
 
 Arrays = Sequence[np.ndarray | None]
 """A rank's own of each part, the axis that is cut behind the images; None for one that nobody wants."""
 
 
-class Joined(Move):
+class ConcatSlice(Redistribution):
     """What both layers do: bring own places of the parts to own places of the whole, and back.
 
     Args:
-        param, context, group, cut: see Move.
-        joint: of the whole blobs.
+        param, context, group, cut: see Redistribution.
+        index_map: of the whole blobs.
     """
 
     n_bottoms = n_tops = (1, None)
 
-    def __init__(self, param: Any, context: Context, group: Group, joint: Joint, cut: str) -> None:
-        super().__init__(param, context, group, sum(joint.lengths), cut)
-        self._pieces = joint.pieces(group.n_ranks)
+    def __init__(self, param: Any, context: Context, group: Group, index_map: IndexMap, cut: str) -> None:
+        super().__init__(param, context, group, sum(index_map.lengths), cut)
+        self._pieces = index_map.pieces(group.n_ranks)
         self._part_starts = [start + group.columns(length).start
-                             for start, length in zip(joint.starts, joint.lengths, strict=False)]
-        self.own_lengths = [len(range(length)[group.columns(length)]) for length in joint.lengths]
+                             for start, length in zip(index_map.starts, index_map.lengths, strict=False)]
+        self.own_lengths = [len(range(length)[group.columns(length)]) for length in index_map.lengths]
 
     def send_back(self, top: Blob) -> None:
         """Nothing sets out early: pieces of several blobs travel together."""
@@ -82,7 +82,7 @@ class Joined(Move):
         return part[:, piece.start - start:piece.stop - start]
 
 
-class JoinedConcat(Joined):
+class JoinedConcat(ConcatSlice):
     """Concat along the axis that is cut: own places of each bottom → own places of the top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -99,7 +99,7 @@ class JoinedConcat(Joined):
                                                 for blob, wanted in zip(bottom, propagate_down, strict=True)])
 
 
-class JoinedSlice(Joined):
+class JoinedSlice(ConcatSlice):
     """Slice along the axis that is cut: own places of the bottom → own places of each top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -117,4 +117,4 @@ class JoinedSlice(Joined):
             self.to_whole([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
 
 
-JOINED: dict[str, Callable[..., Joined]] = {"Concat": JoinedConcat, "Slice": JoinedSlice}
+CONCAT_AND_SLICE: dict[str, Callable[..., ConcatSlice]] = {"Concat": JoinedConcat, "Slice": JoinedSlice}

@@ -11,15 +11,15 @@ from scaffe.collectives.request import Request
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.layers.redistribution import Move
+from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.planner.windows import Windows
 
 
-class _Bordered(Move):
+class _Bordered(Redistribution):
     """What both layers know: which part of the axis each rank owns, and which part its outputs are computed from.
 
     Args:
-        param, context, group, length: see Move.
+        param, context, group, length: see Redistribution.
         window: of the layer between.
 
     Attributes:

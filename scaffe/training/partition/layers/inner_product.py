@@ -15,7 +15,7 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.layout import weights_for_backward, weights_for_forward
 from scaffe.layers.fully_connected.inner_product import InnerProduct
-from scaffe.training.partition.group import Group, Mapped
+from scaffe.training.partition.group import Group, SharedMapping
 from scaffe.training.partition.layers.redistribution import RowsToWhole
 from scaffe.training.partition.planner.timeline import MOST_CHUNKS
 
@@ -30,19 +30,19 @@ class Chunk:
     Attributes:
         place: of the outputs.
         plan: the product.
-        mapped: holds the sums.
+        mapping: holds the sums.
         coming: brings the gradient of others' images; None: it is here.
     """
 
     place: slice
     plan: Any
-    mapped: Mapped
+    mapping: SharedMapping
     coming: Request | None = None
 
     @property
     def sums(self) -> np.ndarray:
         """(G, n), the outputs; in backward their gradient."""
-        return self.mapped.array
+        return self.mapping.array
 
 
 class ProductByInputs(Layer):
@@ -98,7 +98,7 @@ class ProductByInputs(Layer):
     def _chunk(self, place: slice, n_images: int, n_inputs: int) -> Chunk:
         n, transpose = place.stop - place.start, self.param.inner_product_param.transpose
         plan = self.context.kernels.inner_product(n_images, n, n_inputs, transpose, self.context.dtype)
-        return Chunk(place, plan, Mapped(self._group, (n_images, n), self.context.dtype))
+        return Chunk(place, plan, SharedMapping(self._group, (n_images, n), self.context.dtype))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Own inputs' part of the sums, then the ranks' together, then the bias."""
@@ -158,7 +158,7 @@ class ProductByInputs(Layer):
         chunk.coming = None
 
 
-class OwnImagesFirst(InnerProduct):
+class GatherGemmOverlap(InnerProduct):
     """InnerProduct whose bottom is gathered: own images, then those of the ranks before, then of those behind.
 
     The results do not depend on when images come. Bottom: (G, inputs). Top: (G, own outputs). Bottoms that are not

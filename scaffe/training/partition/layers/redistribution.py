@@ -18,11 +18,11 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer
 from scaffe.nets.net import Net
-from scaffe.training.partition.group import Group, Mapped
+from scaffe.training.partition.group import Group, SharedMapping
 from scaffe.training.partition.sharding import AXES, COLUMNS, ROWS, WHOLE
 
 
-class Move(Layer):
+class Redistribution(Layer):
     """What all moves have: the ranks, and how the blob is cut.
 
     Args:
@@ -114,7 +114,7 @@ class Move(Layer):
         blocks[:, :, :front.shape[1]] = front.reshape(*blocks.shape[:2], *front.shape[1:])
 
 
-class RowsToWhole(Move):
+class RowsToWhole(Redistribution):
     """Every rank's images to all ranks: (b, ...) → (G, ...).
 
     Attributes:
@@ -151,13 +151,13 @@ class RowsToWhole(Move):
         bottom.diff_flat[...] = self.group.block(top.diff_flat)
 
 
-class CutToWhole(Move):
+class CutToWhole(Redistribution):
     """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
         shape = self.with_length(bottom[0].shape, self.length)
-        self._blocks = Mapped(self.group, self.blocks_shape(shape), self.context.dtype)
+        self._blocks = SharedMapping(self.group, self.blocks_shape(shape), self.context.dtype)
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -179,7 +179,7 @@ class CutToWhole(Move):
         return self._blocks.array[self.group.rank, :, :self.n_own]
 
 
-class RowsToCut(Move):
+class RowsToCut(Redistribution):
     """All of own images for own part of all images: (b, ...) → (G, own, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -208,7 +208,7 @@ class RowsToCut(Move):
         bottom.diff[...] = gradient.reshape(bottom.shape)
 
 
-class CutToRows(Move):
+class CutToRows(Redistribution):
     """Own part of all images for all of own images: (G, own, ...) → (b, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -234,7 +234,7 @@ class CutToRows(Move):
         self.put_rows(self._received, bottom.diff)
 
 
-class WholeToCut(Move):
+class WholeToCut(Redistribution):
     """Own part of what every rank has: (G, ...) → (G, own, ...). In tests alone, so without a gradient."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -254,7 +254,7 @@ class WholeToCut(Move):
         """Nothing."""
 
 
-MOVES: dict[tuple[str, str], Callable[..., Move]] = {(ROWS, WHOLE): RowsToWhole} | {
+REDISTRIBUTIONS: dict[tuple[str, str], Callable[..., Redistribution]] = {(ROWS, WHOLE): RowsToWhole} | {
     way: partial(move, cut=cut) for cut in AXES for way, move in (
         ((cut, WHOLE), CutToWhole), ((ROWS, cut), RowsToCut), ((cut, ROWS), CutToRows), ((WHOLE, cut), WholeToCut))}
 """(how it lies, how it is needed) → what makes the layer between."""
@@ -265,6 +265,6 @@ def send_back_early(net: Net) -> None:
     makers: dict[int, Layer] = {}
     for node in net.nodes:
         made = makers.get(id(node.bottoms[0])) if node.bottoms else None
-        if isinstance(made, Move):
+        if isinstance(made, Redistribution):
             node.layer.bottoms_written = partial(made.send_back, node.bottoms[0])
         makers.update((id(top), node.layer) for top in node.tops)

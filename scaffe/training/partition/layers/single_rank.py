@@ -9,7 +9,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.nets.parts import Portion
-from scaffe.training.partition.layers.redistribution import Move
+from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.sharding import ONE, ROWS, WHOLE
 
 FIRST = 0
@@ -68,7 +68,7 @@ class Absent(Layer):
         self.whole_shapes = [blob.shape for blob in layer.blobs]
 
 
-def placed_portions(layer: Any, made: Layer) -> list[tuple[Portion, Any]]:
+def single_rank_portions(layer: Any, made: Layer) -> list[tuple[Portion, Any]]:
     """The portion of each parameter that a rank has, with the filler of the whole.
 
     Args:
@@ -79,15 +79,16 @@ def placed_portions(layer: Any, made: Layer) -> list[tuple[Portion, Any]]:
     shapes = made.whole_shapes if isinstance(made, Absent) else [blob.shape for blob in made.blobs]
     options = next((getattr(layer, field) for field in FILLED if layer.HasField(field)), None)
     fillers = (options.weight_filler, options.bias_filler) if options is not None else ()
-    return [(placed_portion(shape, is_here), filler) for shape, filler in zip(shapes, fillers, strict=False)]
+    return [(single_rank_portion(shape, is_here), filler) for shape, filler in zip(shapes, fillers, strict=False)]
 
 
-def placed_portion(shape: tuple[int, ...], is_here: bool) -> Portion:
+def single_rank_portion(shape: tuple[int, ...], is_here: bool) -> Portion:
     """All of a parameter, or nothing."""
-    return Portion(shape, (slice(None) if is_here else slice(0, 0), *[slice(None)] * (len(shape) - 1)), is_placed=True)
+    first_axis = slice(None) if is_here else slice(0, 0)
+    return Portion(shape, (first_axis, *[slice(None)] * (len(shape) - 1)), on_single_rank=True)
 
 
-class _Placing(Move):
+class _SingleRankRedistribution(Redistribution):
     """What these moves know: the first rank's blob has all ranks' images; that of others has memory nobody touches."""
 
     def send_back(self, top: Blob) -> None:
@@ -112,7 +113,7 @@ class _Placing(Move):
             own[...] = self.group.block(whole)
 
 
-class RowsToOne(_Placing):
+class RowsToOne(_SingleRankRedistribution):
     """Every rank's images to the first rank: (b, ...) → (G, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -129,7 +130,7 @@ class RowsToOne(_Placing):
             self._scatter(top[0].diff_flat, bottom[0].diff_flat)
 
 
-class OneToRows(_Placing):
+class OneToRows(_SingleRankRedistribution):
     """Every rank's images from the first rank: (G, ...) → (b, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -146,7 +147,7 @@ class OneToRows(_Placing):
             self._gather(top[0].diff_flat, bottom[0].diff_flat)
 
 
-class OneToWhole(_Placing):
+class OneToWhole(_SingleRankRedistribution):
     """All images from the first rank to all ranks: (G, ...) → (G, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -179,6 +180,6 @@ class WholeToOne(OneToWhole):
         """Nothing."""
 
 
-PLACING: dict[tuple[str, str], Callable[..., Move]] = {
+SINGLE_RANK_REDISTRIBUTIONS: dict[tuple[str, str], Callable[..., Redistribution]] = {
     (ROWS, ONE): RowsToOne, (ONE, ROWS): OneToRows, (ONE, WHOLE): OneToWhole, (WHOLE, ONE): WholeToOne}
 """(how it lies, how it is needed) → what makes the layer between, as MOVES."""

@@ -52,10 +52,10 @@ def plan_lines(layers: Sequence[LayerShape], plan: Plan, data_parallel: Plan, ra
     """
     rows = [("layer", "type", "split", "bytes sent", "seconds", "data parallel", "seconds")]
     for layer in layers:
-        price, other = plan.prices[layer.name], data_parallel.prices[layer.name]
-        if price.seconds or other.seconds:
-            rows.append((layer.name, layer.type, plan.kinds[layer.name], f"{price.n_bytes:,.0f}",
-                         f"{price.seconds:.6f}", f"{other.n_bytes:,.0f}", f"{other.seconds:.6f}"))
+        cost, other = plan.costs[layer.name], data_parallel.costs[layer.name]
+        if cost.seconds or other.seconds:
+            rows.append((layer.name, layer.type, plan.shardings[layer.name], f"{cost.n_bytes:,.0f}",
+                         f"{cost.seconds:.6f}", f"{other.n_bytes:,.0f}", f"{other.seconds:.6f}"))
     mine, others = plan.total, data_parallel.total
     rows.append(("total", "", "", f"{mine.n_bytes:,.0f}", f"{mine.seconds:.6f}", f"{others.n_bytes:,.0f}",
                  f"{others.seconds:.6f}"))

@@ -17,15 +17,15 @@ from scaffe.training.partition.sharding import (
     REPLICATED,
     ROWS,
     WHOLE,
+    sharding_of,
     steps_between,
-    way_of,
 )
 
 ITEM = 4  # bytes of a float32
 
 
 @dataclass(frozen=True)
-class Price:
+class Cost:
     """What one rank spends in an iteration.
 
     Attributes:
@@ -36,8 +36,8 @@ class Price:
     n_bytes: float = 0.0
     seconds: float = 0.0
 
-    def __add__(self, other: Price) -> Price:
-        return Price(self.n_bytes + other.n_bytes, self.seconds + other.seconds)
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.n_bytes + other.n_bytes, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Ranks:
         """How many replicas there are."""
         return self.n_ranks // self.n_partitions
 
-    def send(self, n_bytes: float, n_messages: int, span: int, is_summed: bool = False) -> Price:
-        """The price of messages of a rank among ranks whose numbers span so many.
+    def send(self, n_bytes: float, n_messages: int, span: int, is_summed: bool = False) -> Cost:
+        """The cost of a rank's messages among ranks whose numbers span so many.
 
         Args:
             n_bytes: of all its messages.
@@ -84,20 +84,20 @@ class Ranks:
         shared = max(min(self.ranks_per_node, self.n_ranks) / machine.ports, 1)
         bandwidth = machine.intra_bandwidth if within else machine.inter_bandwidth / shared
         summing = n_bytes / machine.sum_bandwidth if is_summed else 0.0
-        return Price(n_bytes, n_messages * (latency + machine.overhead) + n_bytes / bandwidth + summing)
+        return Cost(n_bytes, n_messages * (latency + machine.overhead) + n_bytes / bandwidth + summing)
 
-    def move(self, n_bytes: float, n_messages: int, span: int) -> Price:
-        """The price of ``send`` with packing what is sent, and unpacking what comes."""
-        return self.send(n_bytes, n_messages, span) + Price(0.0, 2 * n_bytes / self.copy_bandwidth)
+    def move(self, n_bytes: float, n_messages: int, span: int) -> Cost:
+        """The cost of ``send``, of packing what is sent, and of unpacking what comes."""
+        return self.send(n_bytes, n_messages, span) + Cost(0.0, 2 * n_bytes / self.copy_bandwidth)
 
 
-def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+def layer_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
     """All that a layer takes; its bottoms' moves are not in it."""
-    price = Price(0.0, compute_seconds(layer, kind, ranks) + update_seconds(layer, kind, ranks))
-    price += price_of_sum(layer, kind, ranks) + price_of_replicas(layer, kind, ranks)
+    cost = Cost(0.0, compute_seconds(layer, kind, ranks) + update_seconds(layer, kind, ranks))
+    cost += gradient_sum_cost(layer, kind, ranks) + replica_sum_cost(layer, kind, ranks)
     for direction in range(1 + (kind == INPUTS or any(layer.wants_gradient))):
-        price += price_inside(layer, kind, ranks, bool(direction))
-    return price
+        cost += exchange_cost(layer, kind, ranks, bool(direction))
+    return cost
 
 
 def compute_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
@@ -111,52 +111,52 @@ def update_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
     return _own_bytes(layer, kind, ranks) / ranks.n_replicas / ranks.update_bandwidth
 
 
-def price_of_sum(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+def gradient_sum_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
     """The sum of a layer's gradients over the ranks of a replica; none where each has its own part."""
-    if way_of(layer.type, kind).splits_parameters:
-        return Price()
+    if sharding_of(layer.type, kind).splits_parameters:
+        return Cost()
     return _all_reduce(layer.n_parameters * ITEM, ranks.n_partitions, ranks.n_partitions, ranks)
 
 
-def price_of_replicas(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+def replica_sum_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
     """The sum of a layer's gradients over replicas, and the way of its parameters back."""
     return _all_reduce(_own_bytes(layer, kind, ranks), ranks.n_replicas, ranks.n_ranks, ranks)
 
 
 def _own_bytes(layer: LayerShape, kind: str, ranks: Ranks) -> float:
     """Of a rank's parameters of a layer."""
-    share = 1 / ranks.n_partitions if way_of(layer.type, kind).splits_parameters else 1
+    share = 1 / ranks.n_partitions if sharding_of(layer.type, kind).splits_parameters else 1
     return layer.n_parameters * ITEM * share
 
 
-def price_inside(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool) -> Price:
+def exchange_cost(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool) -> Cost:
     """What is exchanged inside of a layer in one direction: partial sums, halos, pieces, statistics."""
-    k, price = ranks.n_partitions, Price()
+    k, cost = ranks.n_partitions, Cost()
     if k == 1:
-        return price
+        return cost
     if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
-        price += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, _rounds(k), k, is_summed=not is_backward)
+        cost += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, _rounds(k), k, is_summed=not is_backward)
     if is_backward and not any(layer.wants_gradient):
-        return price
+        return cost
     if kind == CLASSES and not is_backward:  # the largest score, the sum, the score of the label
-        price += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
+        cost += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
     if layer.type == "BatchNorm" and kind in (REPLICATED, BY_BANDS):  # statistics, and what their gradient needs
-        price += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
+        cost += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
     share = layer.shares.get(kind)
     if share is not None and share.halo:  # to both neighbours; all of it goes at once
-        price += ranks.move(share.halo * ranks.n_images * k * ITEM, 1, k)
-    if share is not None and share.joint is not None:
-        price += ranks.move(share.joint.sent(k) * ranks.n_images * k * ITEM, k - 1, k)
-    return price
+        cost += ranks.move(share.halo * ranks.n_images * k * ITEM, 1, k)
+    if share is not None and share.index_map is not None:
+        cost += ranks.move(share.index_map.sent(k) * ranks.n_images * k * ITEM, k - 1, k)
+    return cost
 
 
-def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Price:
+def redistribution_cost(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Cost:
     """A blob of ``width`` elements an image brought from one way to lie into another, and its gradient back."""
-    k, times, price = ranks.n_partitions, 1 + with_gradient, Price()
+    k, times, cost = ranks.n_partitions, 1 + with_gradient, Cost()
     for step in steps_between(lies, needed, ROWS) if k > 1 else ():
         elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
-        price += ranks.move(elems * ITEM * times, (_rounds(k) if WHOLE in step else k - 1) * times, k)
-    return price
+        cost += ranks.move(elems * ITEM * times, (_rounds(k) if WHOLE in step else k - 1) * times, k)
+    return cost
 
 
 def _rounds(n: int) -> int:
@@ -174,9 +174,9 @@ def _largest(layer: LayerShape, kind: str, k: int) -> float:
     return ceil(n_columns / k) / n_columns if n_columns else 1 / k
 
 
-def _all_reduce(n_bytes: float, n: int, span: int, ranks: Ranks) -> Price:
+def _all_reduce(n_bytes: float, n: int, span: int, ranks: Ranks) -> Cost:
     """A sum over n ranks that all of them have in the end: 2 (n - 1) / n of its bytes sent by each."""
     if n == 1 or not n_bytes:
-        return Price()
+        return Cost()
     half, n_rounds = (n - 1) / n * n_bytes, _rounds(n)
     return ranks.send(half, n_rounds, span, is_summed=True) + ranks.send(half, n_rounds, span)

@@ -33,7 +33,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Joint:
+class IndexMap:
     """Parts that lie in a whole, one behind the other, all of them cut for the same ranks.
 
     Attributes:
@@ -83,12 +83,12 @@ def joined_axis(layer: Any, n_axes: int) -> int:
     return int(axis % n_axes)
 
 
-def joint_of(layer: Any, lengths: tuple[int, ...]) -> Joint:
-    """The joint of a Concat or Slice along the axis that is cut, from its whole bottoms' lengths."""
+def index_map_of(layer: Any, lengths: tuple[int, ...]) -> IndexMap:
+    """The index map of a Concat or Slice along the axis that is cut, from its whole bottoms' lengths."""
     if layer.type == "Concat":
-        return Joint(lengths)
+        return IndexMap(lengths)
     points = cut_points(lengths[0], len(layer.top), list(layer.slice_param.slice_point))
-    return Joint(tuple(end - start for start, end in pairwise(points)))
+    return IndexMap(tuple(end - start for start, end in pairwise(points)))
 
 
 ELEMENTWISE = ("ReLU", "Dropout", "Sigmoid", "TanH", "ELU", "AbsVal", "BNLL", "Power", "Exp", "Log", "Split", "Eltwise")
@@ -103,13 +103,13 @@ class Share:
         length: places that are shared out, one a rank at least.
         halo: elements an image that a rank between two others receives from them.
         together: lengths that must be cut at the same fractions: groups, and the channels that belong to them.
-        joint: what ranks exchange where the axis that is cut is joined or sliced.
+        index_map: what ranks exchange where the axis that is cut is joined or sliced.
     """
 
     length: int
     halo: int = 0
     together: tuple[int, ...] = ()
-    joint: Joint | None = None
+    index_map: IndexMap | None = None
 
     def fits(self, n_partitions: int) -> bool:
         """Whether so many ranks can share it."""
@@ -180,24 +180,24 @@ def _of_norm(node: Node) -> Shares:
     return _both(node) if len(node.bottoms) == 1 and (p.axis, p.num_axes) == (1, 1) else {}
 
 
-def _of_joint(node: Node) -> Shares:
+def _of_concat_or_slice(node: Node) -> Shares:
     """Of Concat and Slice: along their own axis pieces change their rank; nothing is cut where images are joined."""
     own, shares = joined_axis(node.param, node.bottoms[0].ndim), _both(node)
     kind = {1: BY_CHANNELS, 2: BY_BANDS}.get(own, "")
     if kind:
-        shares[kind] = joint_share(node, own)
+        shares[kind] = index_map_share(node, own)
     return shares if own != 0 else {}
 
 
-def joint_share(node: Node, axis: int) -> Share:
+def index_map_share(node: Node, axis: int) -> Share:
     """What Concat or Slice needs where the axis that it joins or slices is cut: a place of each part for every rank."""
     parts, wholes = (node.bottoms, node.tops) if node.param.type == "Concat" else (node.tops, node.bottoms)
     lengths, shape = tuple(blob.shape[axis] for blob in parts), wholes[0].shape
-    return Share(min(lengths), joint=Joint(lengths, prod(shape[1:]) // shape[axis]))
+    return Share(min(lengths), index_map=IndexMap(lengths, prod(shape[1:]) // shape[axis]))
 
 
 _SHARES: dict[str, Callable[[Node], Shares]] = {
     **dict.fromkeys((*ELEMENTWISE, "PReLU", "BatchNorm"), _both),
     "Convolution": _of_filters, "Deconvolution": _of_filters, "LocalConvolution": _bands,
     "Pooling": _of_pooling, "LRN": _of_lrn, "LCN": _bands, "Scale": _of_norm, "Bias": _of_norm,
-    "Concat": _of_joint, "Slice": _of_joint}
+    "Concat": _of_concat_or_slice, "Slice": _of_concat_or_slice}

@@ -22,8 +22,8 @@ from scaffe.training.partition.sharding import (
     REPLICATED,
     ROWS,
     WHOLE,
+    sharding_of,
     steps_between,
-    way_of,
 )
 
 EVERYTHING = slice(None)
@@ -132,18 +132,18 @@ class Rewritten:
 
     Attributes:
         message: the NetParameter.
-        kinds: layer name → kind, in this net.
-        moves: name of a layer between → (how its bottom lies, how its top lies).
+        shardings: layer name → kind, in this net.
+        redistributions: name of a layer between → (how its bottom lies, how its top lies).
         windows: name of a layer between that exchanges or crops halos, and of the layer with the windows → these.
     """
 
     message: Any
-    kinds: dict[str, str] = field(default_factory=dict)
-    moves: dict[str, tuple[str, str]] = field(default_factory=dict)
+    shardings: dict[str, str] = field(default_factory=dict)
+    redistributions: dict[str, tuple[str, str]] = field(default_factory=dict)
     windows: dict[str, Windows] = field(default_factory=dict)
 
 
-def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewritten:
+def rewrite(message: Any, shardings: Mapping[str, str], is_training: bool) -> Rewritten:
     """The message of a rank's net.
 
     Where nets are trained, what is not split lies in rows: every rank has its own images. In tests all ranks of a
@@ -151,7 +151,7 @@ def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewrit
 
     Args:
         message: a NetParameter with Split layers, as ``graph.prepare`` makes it; left as it is.
-        kinds: layer name → kind in training; other layers are replicated, in tests they follow their bottoms.
+        shardings: layer name → kind in training; other layers are replicated, in tests they follow their bottoms.
         is_training: whether the net is trained.
     """
     made = Rewritten(type(message)())
@@ -161,16 +161,17 @@ def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewrit
     lying: dict[str, Lying] = {}
     for original in message.layer:
         bottoms = [lying.get(name, Lying(name, common)) for name in original.bottom]
-        kind = kinds.get(original.name, REPLICATED) if is_training else _kind_in_tests(original, bottoms, kinds)
-        way, layer = way_of(original.type, kind), type(original)()
+        kind = (shardings.get(original.name, REPLICATED) if is_training else
+                _sharding_in_tests(original, bottoms, shardings))
+        sharding, layer = sharding_of(original.type, kind), type(original)()
         layer.CopyFrom(original)
         for i, (name, bottom) in enumerate(zip(original.bottom, bottoms, strict=True)):
-            for needed in steps_between(bottom.how, common if way.need(i) == ROWS else way.need(i), common):
+            for needed in steps_between(bottom.how, common if sharding.need(i) == ROWS else sharding.need(i), common):
                 _move(made, original, f"{original.name}_{i}_{needed[1]}", bottom, needed[1])
             layer.bottom[i] = bottom.name
             lying[name] = bottom
-        made.kinds[layer.name] = kind
-        _name_tops(layer, original, common if way.gives == ROWS else way.gives, lying)
+        made.shardings[layer.name] = kind
+        _name_tops(layer, original, common if sharding.gives == ROWS else sharding.gives, lying)
         _add(made, layer, window_of(original, kind))
     return made
 
@@ -194,13 +195,13 @@ def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
     layer.top[0] = wide
     made.message.layer.append(layer)
     made.message.layer.append(type(layer)(name=between, type=MOVE, bottom=[wide], top=tops, phase=layer.phase))
-    made.moves[between], made.windows[between] = (HALO, cut), window
+    made.redistributions[between], made.windows[between] = (HALO, cut), window
 
 
-def _kind_in_tests(layer: Any, bottoms: list[Lying], kinds: Mapping[str, str]) -> str:
+def _sharding_in_tests(layer: Any, bottoms: list[Lying], shardings: Mapping[str, str]) -> str:
     """That of training where parameters are split, or the bottoms lie so; others follow bottoms that lie in columns."""
-    kind = kinds.get(layer.name, REPLICATED)
-    if way_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
+    kind = shardings.get(layer.name, REPLICATED)
+    if sharding_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
         return kind
     if kind in LYING and all(bottom.how == LYING[kind] for bottom in bottoms):
         return kind
@@ -214,7 +215,7 @@ def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, w
     """Add a layer between in front of the reader's bottom; ``bottom`` says then how that lies."""
     top = f"{bottom.name}_{name}"
     made.message.layer.append(type(reader)(name=name, type=MOVE, bottom=[bottom.name], top=[top], phase=reader.phase))
-    made.moves[name] = (bottom.how, needed)
+    made.redistributions[name] = (bottom.how, needed)
     if window is not None:
         made.windows[name] = window
     bottom.name, bottom.how = top, needed

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scaffe.training.partition.planner.cost_model import Price, Ranks, price_of_layer, price_of_move
+from scaffe.training.partition.planner.cost_model import Cost, Ranks, layer_cost, redistribution_cost
 from scaffe.training.partition.planner.shapes import LayerShape
-from scaffe.training.partition.sharding import ONE, ONE_RANK, REPLICATED, ROWS, way_of
+from scaffe.training.partition.sharding import ONE, ONE_RANK, REPLICATED, ROWS, sharding_of
 
 Open = tuple[tuple[str, str], ...]
 """The blobs that are still to be read, sorted, each with how it lies."""
@@ -25,67 +25,67 @@ class Plan:
 
     Attributes:
         n_ranks, n_partitions: all ranks, and those of one replica.
-        kinds: layer name → kind.
-        prices: layer name → what the layer costs, the moves of its bottoms included.
+        shardings: layer name → kind.
+        costs: layer name → what the layer costs, the moves of its bottoms included.
     """
 
     n_ranks: int
     n_partitions: int
-    kinds: dict[str, str]
-    prices: dict[str, Price]
+    shardings: dict[str, str]
+    costs: dict[str, Cost]
 
     @property
-    def total(self) -> Price:
+    def total(self) -> Cost:
         """Of an iteration."""
-        return sum(self.prices.values(), Price())
+        return sum(self.costs.values(), Cost())
 
     @property
     def is_split(self) -> bool:
         """Whether any layer is not replicated."""
-        return any(kind != REPLICATED for kind in self.kinds.values())
+        return any(kind != REPLICATED for kind in self.shardings.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """A plan of the first layers: seconds so far, the last layer's kind and price, and the plan of those before it."""
+    """A plan of the first layers: seconds so far, the last layer's kind and cost, and the plan of those before it."""
 
     seconds: float = 0.0
     kind: str = ""
-    price: Price = Price()
+    cost: Cost = Cost()
     before: _Partial | None = None
 
-    def steps(self) -> list[tuple[str, Price]]:
-        """Each layer's kind and price."""
+    def steps(self) -> list[tuple[str, Cost]]:
+        """Each layer's kind and cost."""
         found, last = [], self
         while last.before is not None:
-            found.append((last.kind, last.price))
+            found.append((last.kind, last.cost))
             last = last.before
         return found[::-1]
 
 
 class _Way:
-    """One way to share a layer, with what it costs; moves of bottoms are priced once for each way to lie."""
+    """One way to share a layer, with what it costs; moves of bottoms are costed once for each way to lie."""
 
     def __init__(self, layer: LayerShape, kind: str, ranks: Ranks) -> None:
         self.kind, self._layer, self._ranks = kind, layer, ranks
-        self._way, self._price = way_of(layer.type, kind), price_of_layer(layer, kind, ranks)
-        self._moves: dict[tuple[str, ...], Price] = {}
+        self._way, self._layer_cost = sharding_of(layer.type, kind), layer_cost(layer, kind, ranks)
+        self._costs: dict[tuple[str, ...], Cost] = {}
         self.tops = [(name, self._way.gives) for name in layer.tops]
         self._follows = kind == ONE_RANK and not (layer.n_parameters or layer.pinned)
 
-    def price(self, lie: tuple[str, ...]) -> Price | None:
+    def cost(self, lie: tuple[str, ...]) -> Cost | None:
         """What it costs where the bottoms lie so, their moves included; None where it is not to be had."""
         if self._follows and any(how != ONE for how in lie):
             return None  # without parameters nothing else brings a layer to one rank
-        if lie not in self._moves:
-            moves = (price_of_move(how, self._way.need(i), self._layer.widths[i], self._layer.wants_gradient[i],
+        if lie not in self._costs:
+            costs = (redistribution_cost(how, self._way.need(i), self._layer.widths[i], self._layer.wants_gradient[i],
                                    self._ranks) for i, how in enumerate(lie))
-            self._moves[lie] = sum(moves, self._price)
-        return self._moves[lie]
+            self._costs[lie] = sum(costs, self._layer_cost)
+        return self._costs[lie]
 
 
 def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
-    """The fastest plan with so many partitions; of equal ones that with the earlier kinds of ``LayerShape.kinds``.
+    """The fastest plan with so many partitions; of equal ones that with the earlier kinds of ``LayerShape.shardings``.
 
     Raises:
         UserError: a layer is pinned to what it cannot do.
@@ -95,23 +95,23 @@ def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
         reached: dict[Open, _Partial] = {}
         ways = [_Way(layer, kind, ranks) for kind in layer.allowed(ranks.n_partitions)]
         for state, partial in kept.items():
-            for kind, after, price in _steps(layer, state, ways):
-                seconds = partial.seconds + price.seconds
+            for kind, after, cost in _steps(layer, state, ways):
+                seconds = partial.seconds + cost.seconds
                 if after not in reached or seconds < reached[after].seconds:
-                    reached[after] = _Partial(seconds, kind, price, partial)
+                    reached[after] = _Partial(seconds, kind, cost, partial)
         kept = reached
     steps = min(kept.values(), key=lambda partial: partial.seconds).steps()
     named = list(zip((layer.name for layer in layers), steps, strict=True))
     return Plan(ranks.n_ranks, ranks.n_partitions, {name: kind for name, (kind, _) in named},
-                {name: price for name, (_, price) in named})
+                {name: cost for name, (_, cost) in named})
 
 
-def _steps(layer: LayerShape, state: Open, ways: Sequence[_Way]) -> Iterator[tuple[str, Open, Price]]:
-    """The ways to share a layer: each with what lies open afterwards, and its price."""
+def _steps(layer: LayerShape, state: Open, ways: Sequence[_Way]) -> Iterator[tuple[str, Open, Cost]]:
+    """The ways to share a layer: each with what lies open afterwards, and its cost."""
     lying = dict(state)
     lie = tuple(lying.pop(name, ROWS) for name in layer.bottoms)
     left = list(lying.items())
     for way in ways:
-        price = way.price(lie)
-        if price is not None:
-            yield way.kind, tuple(sorted([*left, *way.tops])), price
+        cost = way.cost(lie)
+        if cost is not None:
+            yield way.kind, tuple(sorted([*left, *way.tops])), cost

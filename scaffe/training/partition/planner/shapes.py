@@ -11,7 +11,13 @@ from scaffe.errors import UserError
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.summary import MULTIPLY_ADDS
-from scaffe.training.partition.planner.image_shares import ELEMENTWISE, Share, image_shares, joined_axis, joint_share
+from scaffe.training.partition.planner.image_shares import (
+    ELEMENTWISE,
+    Share,
+    image_shares,
+    index_map_share,
+    joined_axis,
+)
 from scaffe.training.partition.sharding import BY_BANDS, BY_COLUMNS, CLASSES, INPUTS, ONE_RANK, OUTPUTS, REPLICATED
 
 AUTO = "AUTO"
@@ -28,7 +34,7 @@ class LayerShape:
 
     Attributes:
         name, type, bottoms, tops: as in the prototxt, Split layers included: a blob has one reader.
-        kinds: the ways in which it can be shared, best known first: ``REPLICATED`` always.
+        shardings: the ways in which it can be shared, best known first: ``REPLICATED`` always.
         widths: elements of each bottom an image.
         n_parameters: learnable elements.
         n_outputs: elements of the first top an image.
@@ -44,7 +50,7 @@ class LayerShape:
     type: str
     bottoms: tuple[str, ...] = ()
     tops: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = (REPLICATED,)
+    shardings: tuple[str, ...] = (REPLICATED,)
     widths: tuple[int, ...] = ()
     n_parameters: int = 0
     n_outputs: int = 0
@@ -68,9 +74,9 @@ class LayerShape:
                             f"partitions, a replica has {n_partitions}")
         if not self.pinned:
             return self._possible(n_partitions)
-        if self.pinned not in self.kinds:
+        if self.pinned not in self.shardings:
             raise UserError(f"layer {self.name!r} ({self.type}): parallel_param pins it to {self.pinned.upper()}; it "
-                            f"can be {', '.join(kind.upper() for kind in self.kinds)}")
+                            f"can be {', '.join(kind.upper() for kind in self.shardings)}")
         if n_partitions > self.most_partitions(self.pinned):
             raise UserError(f"layer {self.name!r} ({self.type}): {self.most_partitions(self.pinned)} "
                             f"{WORDS.get(self.pinned, self.pinned)} cannot be split into {n_partitions} partitions")
@@ -81,7 +87,7 @@ class LayerShape:
 
     def _possible(self, n_partitions: int) -> tuple[str, ...]:
         """The kinds that so many ranks can have; parameters are placed on one rank only where nothing splits them."""
-        found = tuple(kind for kind in self.kinds if n_partitions <= self.most_partitions(kind)
+        found = tuple(kind for kind in self.shardings if n_partitions <= self.most_partitions(kind)
                       and self.fits(kind, n_partitions))
         splits = self.n_parameters and len({*found} - {REPLICATED, ONE_RANK}) > 0
         return tuple(kind for kind in found if kind != ONE_RANK or not splits)
@@ -117,10 +123,11 @@ def _shape_of(node: Node) -> LayerShape:
     passes = 1 + any(node.layer.param_propagate_down) + any(node.propagate_down)
     pin = node.param.parallel_param
     pinned = type(pin).Split.Name(pin.split)
-    shares = image_shares(node) | _matrix_joint(node)
+    shares = image_shares(node) | _matrix_index_map(node)
     return LayerShape(
         node.name, node.param.type, tuple(node.bottom_names), tuple(node.top_names),
-        (*_kinds_of(node), *shares, *_placed(node)), tuple(bottom.n_elems // n_images for bottom in node.bottoms),
+        (*_shardings_of(node), *shares, *_single_rank(node)),
+        tuple(bottom.n_elems // n_images for bottom in node.bottoms),
         sum(blob.n_elems for i, blob in enumerate(node.layer.blobs) if i not in node.shared),
         node.tops[0].n_elems // n_images if node.tops else 0,
         count(node) * passes / n_images if count else 0.0,
@@ -128,7 +135,7 @@ def _shape_of(node: Node) -> LayerShape:
         shares)
 
 
-def _kinds_of(node: Node) -> tuple[str, ...]:
+def _shardings_of(node: Node) -> tuple[str, ...]:
     if node.param.type == "InnerProduct" and _is_whole_rows(node):
         return REPLICATED, OUTPUTS, INPUTS
     if node.param.type in ELEMENTWISE and all(_is_matrix(blob) for blob in (*node.bottoms, *node.tops)):
@@ -138,13 +145,13 @@ def _kinds_of(node: Node) -> tuple[str, ...]:
     return (REPLICATED,)
 
 
-def _matrix_joint(node: Node) -> dict[str, Share]:
+def _matrix_index_map(node: Node) -> dict[str, Share]:
     """Of Concat and Slice of (images, n) along n."""
-    is_joint = node.param.type in ("Concat", "Slice") and all(map(_is_matrix, (*node.bottoms, *node.tops)))
-    return {BY_COLUMNS: joint_share(node, 1)} if is_joint and joined_axis(node.param, 2) == 1 else {}
+    is_concat_or_slice = node.param.type in ("Concat", "Slice") and all(map(_is_matrix, (*node.bottoms, *node.tops)))
+    return {BY_COLUMNS: index_map_share(node, 1)} if is_concat_or_slice and joined_axis(node.param, 2) == 1 else {}
 
 
-def _placed(node: Node) -> tuple[str, ...]:
+def _single_rank(node: Node) -> tuple[str, ...]:
     """Whether the layer can be placed on one rank: all its blobs are of the batch's images, its parameters its own."""
     blobs = (*node.bottoms, *node.tops)
     alike = len({blob.shape[0] for blob in blobs if blob.ndim}) == 1 and all(blob.ndim for blob in blobs)

@@ -1,6 +1,6 @@
 """When an iteration ends: what is computed and what travels, each in its order; pure.
 
-A price takes nothing to be hidden behind anything. Here a rank's main thread and its port are followed through one
+A cost takes nothing to be hidden behind anything. Here a rank's main thread and its port are followed through one
 iteration of training, whose parameters have yet to come from the replicas that updated them (``sc-rs``), as the layers
 of ``partition/layers`` go about it between nodes. What the next layer waits for goes before sums of gradients.
 """
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from scaffe.training.partition.planner.cost_model import (
     Ranks,
     compute_seconds,
-    price_inside,
-    price_of_move,
-    price_of_replicas,
-    price_of_sum,
+    exchange_cost,
+    gradient_sum_cost,
+    redistribution_cost,
+    replica_sum_cost,
     update_seconds,
 )
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.planner.shapes import LayerShape
-from scaffe.training.partition.sharding import BY_BANDS, BY_CHANNELS, INPUTS, OUTPUTS, ROWS, way_of
+from scaffe.training.partition.sharding import BY_BANDS, BY_CHANNELS, INPUTS, OUTPUTS, ROWS, sharding_of
 
 MOST_CHUNKS = 4
 """In which the outputs of an InnerProduct split by inputs are computed, each exchanged by itself."""
@@ -33,7 +33,7 @@ class Step:
 
     Attributes:
         passes: of its products: forward, its bottoms' gradient, its parameters' gradient; 0 where it has none.
-        moves: of its bottoms, forward and backward.
+        redistributions: of its bottoms, forward and backward.
         inside: of what it exchanges itself, forward and backward.
         early: the part of forward that needs nothing of what is moved or exchanged.
         chunks: in which it is computed, each exchanged by itself.
@@ -44,7 +44,7 @@ class Step:
     """
 
     passes: tuple[float, float, float]
-    moves: tuple[float, float]
+    redistributions: tuple[float, float]
     inside: tuple[float, float]
     early: float = 0.0
     chunks: int = 1
@@ -130,11 +130,11 @@ def iteration_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks, is
 def _forward(step: Step, port: Port, now: float) -> float:
     """When a layer's forward ends that begins now."""
     if step.chunks > 1:
-        now = port.urgent(now, step.moves[0]) if step.moves[0] else now
+        now = port.urgent(now, step.redistributions[0]) if step.redistributions[0] else now
         ends = [port.urgent(now + (i + 1) * step.passes[0] / step.chunks, step.inside[0] / step.chunks)
                 for i in range(step.chunks)]
         return ends[-1]
-    exchanged = sum((step.moves[0], step.inside[0]))
+    exchanged = sum((step.redistributions[0], step.inside[0]))
     came = port.urgent(now, exchanged) if exchanged else now
     return max(now + step.early, came) + step.passes[0] - step.early
 
@@ -146,9 +146,9 @@ def _backward(step: Step, port: Port, now: float) -> float:
         come = [port.urgent(now, step.inside[1] / step.chunks) for _ in range(step.chunks)]
         for at in come:
             now = max(now, at) + data / step.chunks
-        sent = step.moves[1]
+        sent = step.redistributions[1]
     else:
-        now, sent = now + data, sum((step.moves[1], step.inside[1]))
+        now, sent = now + data, sum((step.redistributions[1], step.inside[1]))
     if not step.is_early:
         now, weights = now + weights, 0.0
     back = port.urgent(now, sent) if sent else now
@@ -159,24 +159,24 @@ def _steps(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks) -> Iterator[S
     """Every layer's."""
     lying: dict[str, str] = {}
     for layer in layers:
-        kind = plan.kinds[layer.name]
-        way, lies = way_of(layer.type, kind), [lying.pop(name, ROWS) for name in layer.bottoms]
-        there, both = (sum(price_of_move(how, way.need(i), layer.widths[i], back and layer.wants_gradient[i],
+        kind = plan.shardings[layer.name]
+        sharding, lies = sharding_of(layer.type, kind), [lying.pop(name, ROWS) for name in layer.bottoms]
+        there, both = (sum(redistribution_cost(how, sharding.need(i), layer.widths[i], back and layer.wants_gradient[i],
                                          ranks).seconds for i, how in enumerate(lies)) for back in (False, True))
         yield _step(layer, kind, ranks, (there, both - there), lies)
-        lying.update(dict.fromkeys(layer.tops, way.gives))
+        lying.update(dict.fromkeys(layer.tops, sharding.gives))
 
 
-def _step(layer: LayerShape, kind: str, ranks: Ranks, moves: tuple[float, float], lies: Sequence[str]) -> Step:
+def _step(layer: LayerShape, kind: str, ranks: Ranks, moved: tuple[float, float], lies: Sequence[str]) -> Step:
     n_passes = 1 + bool(layer.n_parameters) + any(layer.wants_gradient)
     each = compute_seconds(layer, kind, ranks) / n_passes
     passes = each, each * any(layer.wants_gradient), each * bool(layer.n_parameters)
-    inside = price_inside(layer, kind, ranks, False).seconds, price_inside(layer, kind, ranks, True).seconds
-    replicas = price_of_replicas(layer, kind, ranks).seconds
+    inside = exchange_cost(layer, kind, ranks, False).seconds, exchange_cost(layer, kind, ranks, True).seconds
+    replicas = replica_sum_cost(layer, kind, ranks).seconds
     is_product = layer.type == "InnerProduct"
-    return Step(passes, moves, inside, each * _early(layer, kind, ranks, lies),
+    return Step(passes, moved, inside, each * _early(layer, kind, ranks, lies),
                 MOST_CHUNKS if is_product and kind == INPUTS and ranks.n_partitions > 1 else 1, replicas / 2,
-                price_of_sum(layer, kind, ranks).seconds + replicas / 2, update_seconds(layer, kind, ranks))
+                gradient_sum_cost(layer, kind, ranks).seconds + replicas / 2, update_seconds(layer, kind, ranks))
 
 
 def _early(layer: LayerShape, kind: str, ranks: Ranks, lies: Sequence[str]) -> float:

@@ -1,4 +1,4 @@
-"""Ranks that run survival.member in one process, over a network in which anybody may die at any moment.
+"""Ranks that run the recovery state machine in one process, over a network in which anybody may die at any moment.
 
 A meeting's outcome is each rank's own: once all have come it may still fail on any of them where a member has died, or
 where another one has revoked the communicator. Shrinking gives the same communicator to all that call it; whoever of it
@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from scaffe.training.fault_tolerance.recovery_state_machine import Act, Member, NothingLeft
+from scaffe.training.fault_tolerance.recovery_state_machine import Act, NothingLeft, RecoveryStateMachine
 from scaffe.training.fault_tolerance.replacement import Next, Replacing
 
 
@@ -36,7 +36,7 @@ class Rank:
     """A rank and its state machine; `advance` does one atomic thing of what it does next."""
 
     def __init__(self, number: int, world: World) -> None:
-        self.number, self.world, self.member = number, world, Member(counts_updates=world.in_step)
+        self.number, self.world, self.machine = number, world, RecoveryStateMachine(counts_updates=world.in_step)
         self.comm, self.calls, self.is_in = world.comm, Counter(), False
         self.is_server = number in world.servers
         self.values: list[str] = []  # the updates that its parameters have
@@ -101,7 +101,7 @@ class Rank:
 
     def advance(self) -> None:
         """Does the next thing."""
-        getattr(self, self.member.act.value)()
+        getattr(self, self.machine.act.value)()
 
     def train(self) -> None:
         """Iterations: sums of gradients, the meeting, the update; then all know that all have it."""
@@ -117,17 +117,17 @@ class Rank:
             found = self.collective(self.are_ready() if not self.is_in else None)
         if found == "lost":
             self.phase = "sum"
-            self.member.lost()
+            self.machine.lost()
         elif found is not None and self.phase == "sum":
             self.world.note_reported(self)  # all have come here: whoever has taken an update before is not alone
             self.pending, self.phase = [*self.values, "+".join(map(str, found))], "meet"
-            self.member.prepared()
+            self.machine.prepared()
         elif found is not None:
             self.update()
-            self.member.taken()
+            self.machine.taken()
             self.phase = "sum"
             if any(found):
-                self.member.joining()
+                self.machine.joining()
 
     def train_freely(self) -> None:
         """Iterations of its own; all meet when they begin and after every third; it looks for losses now and then."""
@@ -136,20 +136,20 @@ class Rank:
             self.serve(lost)
         elif lost and self.world.luck.random() < 0.3:
             self.comm.is_revoked, self.is_in = True, False
-            self.member.lost()
+            self.machine.lost()
         elif self.n_met == 0 or (len(self.values) >= 3 * self.n_met and len(self.values) < self.world.n_updates):
             found = self.collective(self.are_ready() if not self.is_in else None, of_workers=True)
             self.n_met += found not in (None, "lost")
             if found == "lost":
-                self.member.lost()
+                self.machine.lost()
             elif found is not None and any(found) and self.n_met > 1:
-                self.member.joining()
+                self.machine.joining()
         elif len(self.values) >= self.world.n_updates:
             self.say_goodbye()
         else:
-            self.member.prepared()
+            self.machine.prepared()
             self.values = [*self.values, f"{self.number}@{len(self.values)}"]
-            self.member.taken()
+            self.machine.taken()
 
     def serve(self, lost: bool) -> None:
         """Waits for the word that the workers have come to the end; then it leaves, whoever is lost."""
@@ -158,7 +158,7 @@ class Rank:
                 self.leave()
         elif lost and self.world.luck.random() < 0.3:
             self.comm.is_revoked = True
-            self.member.lost()
+            self.machine.lost()
 
     def say_goodbye(self) -> None:
         """At the end all meet once more, where there are servers the workers before that; who has leaves, and is as
@@ -167,7 +167,7 @@ class Rank:
         found = self.collective(of_workers=not is_farewell)
         if found == "lost":
             self.phase = "sum"
-            self.member.lost()
+            self.machine.lost()
         elif found is not None and is_farewell:
             if self.guests:
                 self.drop_guests()
@@ -207,7 +207,7 @@ class Rank:
         self.comm.is_revoked, self.is_in = True, False
         if self.guests:
             self.drop_guests()
-        self.member.lost()
+        self.machine.lost()
 
     def cross(self) -> None:
         """All ranks use the bridge; the first tells the new ones."""
@@ -219,7 +219,7 @@ class Rank:
         if self.comm.larger not in self.world.made:
             self.world.made.append(self.comm.larger)
         self.comm, self.calls, self.is_in = self.comm.larger, Counter(), False
-        self.member.done()
+        self.machine.done()
 
     def update(self) -> None:
         """Takes the step for which all is here: an update, or the rebuilt solver."""
@@ -241,16 +241,16 @@ class Rank:
             self.world.made.append(self.comm.child)
         if self.comm.child is not None:
             self.comm, self.calls, self.is_in = self.comm.child, Counter(), False
-            self.member.done()
+            self.machine.done()
 
     def tell(self) -> None:
         """Tells and hears places."""
-        self._together(self.member.place)
+        self._together(self.machine.place)
 
     def follow(self) -> None:
         """Takes the step that another has taken."""
         self.update()
-        self.member.done()
+        self.machine.done()
 
     def rebuild(self) -> None:
         """All load the parameters of the lowest rank, which are as new as anybody's."""
@@ -258,15 +258,15 @@ class Rank:
         if self.comm.members <= self.world.servers:
             self.give_up()
             return
-        found = self.collective(None if self.member.place.is_new or self.is_server else list(self.values))
+        found = self.collective(None if self.machine.place.is_new or self.is_server else list(self.values))
         if found == "lost":
-            self.member.lost()
+            self.machine.lost()
         elif found is not None:
             found = [values for values in found if values is not None]
             if self.world.in_step:
                 self.world.check_alike(found)
             self.rebuilt = self.comm, list(min(found, key=len))  # from the iteration of the slowest
-            self.member.done()
+            self.machine.done()
 
     def meet(self) -> None:
         """The meeting after which the rebuilt solvers are used."""
@@ -276,11 +276,11 @@ class Rank:
     def _together(self, value: object = None) -> list[object] | None:
         found = self.collective(value)
         if found == "lost":
-            self.member.lost()
+            self.machine.lost()
             return None
         if found is not None:
             try:
-                self.member.done(found)
+                self.machine.done(found)
             except NothingLeft:
                 self.give_up()
         return found
@@ -307,7 +307,7 @@ class Guest(Rank):
     def let_in(self, comm: Comm) -> None:
         """It is told that all have taken it in."""
         self.comm, self.is_rank = comm, True
-        self.member = Member.newcomer(self.world.in_step)
+        self.machine = RecoveryStateMachine.newcomer(self.world.in_step)
 
     def advance(self) -> None:
         """Starts up, waits; leaves when its host is gone."""
@@ -366,7 +366,7 @@ class World:
             if not self.alive:
                 return
             self.ranks[self.luck.choice(sorted(self.alive))].advance()
-        raise AssertionError(f"hangs: {[(n, self.ranks[n].member.act, self.ranks[n].phase) for n in self.alive]}")
+        raise AssertionError(f"hangs: {[(n, self.ranks[n].machine.act, self.ranks[n].phase) for n in self.alive]}")
 
     def kill(self) -> None:
         """Anybody but the last rank of the job; those on their way into it are none yet."""
@@ -376,5 +376,5 @@ class World:
         victim = self.luck.choice(sorted(self.alive))
         if len(self.alive - guests - {victim}) + len(self.ended) == 0:
             return
-        self.acts_at_death.append("guest" if victim in guests else self.ranks[victim].member.act)
+        self.acts_at_death.append("guest" if victim in guests else self.ranks[victim].machine.act)
         self.alive.discard(victim)

@@ -10,10 +10,10 @@ from tests.scaffe.training.fault_tolerance.runs import make, train, weights
 pytestmark = [pytest.mark.mpi_job, pytest.mark.thorough]
 
 
-@pytest.mark.parametrize(("strategy", "victim", "spare", "goes_on"), [
+@pytest.mark.parametrize(("strategy", "victim", "spare", "tolerates_rank_loss"), [
     ("sc-obr", "2:6", 0.01, True), ("sc-rs", "0:6", 0.05, True),
     ("sc-rs", "0:6", 0.01, False)])  # the three that are left have more of the history each
-def test_ranks_go_on_in_limited_memory(tmp_path, databases, strategy, victim, spare, goes_on):
+def test_ranks_go_on_in_limited_memory(tmp_path, databases, strategy, victim, spare, tolerates_rank_loss):
     def run(name, doomed, *flags, n_ranks=1):
         folder = make(tmp_path / name, databases, doomed)
         net = folder / "net.prototxt"
@@ -27,7 +27,7 @@ def test_ranks_go_on_in_limited_memory(tmp_path, databases, strategy, victim, sp
     _, refused = run("refused", "", *flags, "1KB", n_ranks=4)
     limit = int(least(refused.stderr) * (1 + spare))
     folder, result = run("limited", victim, *flags, str(limit), n_ranks=4)
-    if not goes_on:
+    if not tolerates_rank_loss:
         assert result.returncode == 1
         assert least(result.stderr) > limit
         assert len(re.findall("^scaffe: -memory ", result.stderr, re.MULTILINE)) == 1, result.stderr

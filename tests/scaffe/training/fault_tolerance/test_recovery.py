@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from scaffe.training.fault_tolerance.recovery_state_machine import Act, Member, OutOfStep, Place
+from scaffe.training.fault_tolerance.recovery_state_machine import Act, OutOfStep, Place, RecoveryStateMachine
 from tests.scaffe.training.fault_tolerance.pretend_ranks import World
 
 
@@ -91,31 +91,31 @@ def test_nobody_dies_nobody_recovers():
 
 
 def test_a_rank_follows_one_that_is_ahead():
-    member = Member(7)
-    member.prepared()
-    member.lost()
-    member.done()
-    assert member.act is Act.TELL
-    member.done([Place(7, True), Place(8, False)])
-    assert member.act is Act.FOLLOW
-    member.done()
-    assert (member.act, member.place) == (Act.REBUILD, Place(8, False))
+    machine = RecoveryStateMachine(7)
+    machine.prepared()
+    machine.lost()
+    machine.done()
+    assert machine.act is Act.TELL
+    machine.done([Place(7, True), Place(8, False)])
+    assert machine.act is Act.FOLLOW
+    machine.done()
+    assert (machine.act, machine.place) == (Act.REBUILD, Place(8, False))
 
 
 def test_sums_that_nobody_has_used_are_thrown_away():
-    member = Member(7)
-    member.prepared()
-    member.lost()
-    member.done()
-    member.done([Place(7, True), Place(7, False)])
-    assert (member.act, member.place) == (Act.REBUILD, Place(7, False))
+    machine = RecoveryStateMachine(7)
+    machine.prepared()
+    machine.lost()
+    machine.done()
+    machine.done([Place(7, True), Place(7, False)])
+    assert (machine.act, machine.place) == (Act.REBUILD, Place(7, False))
 
 
 @pytest.mark.parametrize(("is_ready", "furthest"), [(False, 8), (True, 9)])
 def test_a_rank_too_far_ahead_is_a_defect(is_ready, furthest):
-    member = Member(7)
-    member.is_ready = is_ready
-    member.lost()
-    member.done()
+    machine = RecoveryStateMachine(7)
+    machine.is_ready = is_ready
+    machine.lost()
+    machine.done()
     with pytest.raises(OutOfStep, match=f"has taken {furthest} steps, this one 7"):
-        member.done([member.place, Place(furthest, False)])
+        machine.done([machine.place, Place(furthest, False)])

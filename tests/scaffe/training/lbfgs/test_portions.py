@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from scaffe.training.lbfgs.portions import Pace, Portions
+from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
 
 PATIENCE = 400  # events without which a step would have hung
 
@@ -72,7 +72,7 @@ def run_step(portions, n_portions, rng, names, may_die):
 def test_every_portion_counts_once(seed, may_die):
     rng = random.Random(seed)
     n_replicas, n_portions = rng.choice([1, 2, 3, 5, 8]), rng.choice([1, 2, 3, 7, 24])
-    portions, names = Portions(rng.choice([1, 2, 4]), Pace()), list(range(n_replicas))
+    portions, names = Portions(rng.choice([1, 2, 4]), StragglerStatistics()), list(range(n_replicas))
     for name in names:
         portions.join(name)
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_every_portion_counts_once(seed, may_die):
 
 
 def test_a_replica_that_dies_costs_its_unsent_portions_only():
-    portions = Portions(2, Pace())
+    portions = Portions(2, StragglerStatistics())
     portions.join(0), portions.join(1)
     portions.begin(6)
     done = [portions.next(1, 0.0) for _ in range(1)]
@@ -103,7 +103,7 @@ def test_a_replica_that_dies_costs_its_unsent_portions_only():
 
 
 def test_the_first_result_counts():
-    portions = Portions(1, Pace())
+    portions = Portions(1, StragglerStatistics())
     portions.join(0), portions.join(1)
     portions.begin(1)
     assert portions.next(0, 0.0) == 0
@@ -121,7 +121,7 @@ def test_the_first_result_counts():
 
 def simulate(seconds, n_portions, n_steps, stops=lambda name, now: 0.0, portions=None):
     """Replicas with a pace each, in simulated time. Returns each step's seconds, and who counted which portion."""
-    portions = portions or Portions(4, Pace())
+    portions = portions or Portions(4, StragglerStatistics())
     for name in range(len(seconds)):
         portions.join(name)
     times, counted, now, events, step = [], [], 0.0, [], -1
@@ -178,7 +178,7 @@ def test_the_same_portions_come_to_the_same_replica_and_in_order():
     _, counted = simulate([1.0, 1.1, 1.3], 30, 6)
     kept = [sum(counted[i][p] == counted[i - 1][p] for p in range(30)) for i in range(2, 6)]
     assert min(kept) >= 24
-    portions = Portions(4, Pace())
+    portions = Portions(4, StragglerStatistics())
     portions.join(0), portions.join(1)
     portions.begin(10)
     order = []
@@ -190,7 +190,7 @@ def test_the_same_portions_come_to_the_same_replica_and_in_order():
 
 
 def test_a_replica_that_joins_late_takes_work_over():
-    portions = Portions(1, Pace())
+    portions = Portions(1, StragglerStatistics())
     portions.join(0)
     portions.begin(8)
     assert portions.next(0, 0.0) == 0
@@ -200,7 +200,7 @@ def test_a_replica_that_joins_late_takes_work_over():
 
 
 def test_a_replica_that_stands_still_is_fenced_when_only_its_bundle_is_missing():
-    portions = Portions(1, Pace())
+    portions = Portions(1, StragglerStatistics())
     portions.join(0), portions.join(1)
     portions.begin(2)
     own, others = portions.next(0, 0.0), portions.next(1, 0.0)

@@ -4,11 +4,12 @@ import math
 
 import pytest
 
-from scaffe.training.parameter_server.options import SLACK, Consistency, Figures, summary
+from scaffe.training.parameter_server.options import SLACK, Consistency, StalenessStatistics, summary
 
 
 def test_the_summary_counts_over_all_workers():
-    first, second = Figures(computing=2, waiting=1, elapsed=4), Figures(computing=3, waiting=2, elapsed=5)
+    first = StalenessStatistics(computing=2, waiting=1, elapsed=4)
+    second = StalenessStatistics(computing=3, waiting=2, elapsed=5)
     for staleness in (0, 3, 1):
         first.pulled(staleness)
     second.pulled(2)
@@ -19,7 +20,7 @@ def test_the_summary_counts_over_all_workers():
     assert stale == "Staleness: 1.50 clocks on average, 3 at most; 33.3% of the workers' time waiting"
     assert server == ("Server: 1 pulls and 4 pushes a second; slowest worker 1, computing for 3.0 s, the mean is 2.5 s")
     assert shards == "Shards, pulls and pushes a second: 20 and 11, 1 and 2"
-    assert summary([Figures()], [])[0].startswith("Staleness: 0.00 clocks")
+    assert summary([StalenessStatistics()], [])[0].startswith("Staleness: 0.00 clocks")
 
 
 def test_one_update_sums_all_workers_with_slack_0_alone():

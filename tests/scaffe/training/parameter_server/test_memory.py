@@ -5,7 +5,7 @@ import pytest
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.topology import Topology
-from scaffe.training.parameter_server.memory import Resident
+from scaffe.training.parameter_server.memory import MemoryAccounting
 from scaffe.training.parameter_server.options import Consistency
 
 PIECE, MAIL = 4 << 20, mailbox_bytes(32)  # of 3 senders with up to 3 messages a table and 5 more, a power of two
@@ -13,7 +13,7 @@ PIECE, MAIL = 4 << 20, mailbox_bytes(32)  # of 3 senders with up to 3 messages a
 
 def resident(n_servers, n_bytes, in_file, slack=0.0, n_histories=1, keeps_copies=False, nodes=(0, 0, 0, 0)):
     how = Consistency(slack, n_servers, keeps_copies=keeps_copies)
-    return Resident(how, Roles.of(Topology(nodes), n_servers), 1, n_bytes, n_histories, in_file)
+    return MemoryAccounting(how, Roles.of(Topology(nodes), n_servers), 1, n_bytes, n_histories, in_file)
 
 
 @pytest.mark.parametrize(("n_servers", "n_bytes", "in_file", "expected"), [

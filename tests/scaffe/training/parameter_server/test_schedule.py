@@ -42,8 +42,8 @@ def test_with_a_slow_server_every_gradient_is_pushed_once(seed):
     done, waiting = run(schedule, n_steps, come.__getitem__, free.__getitem__)
     pushed = [step for _, what, steps in done if what == "push" for step in steps]
     assert pushed + waiting == list(range(n_steps))
-    assert schedule.settles() == bool(waiting)
-    assert not schedule.settles()
+    assert schedule.synchronizes() == bool(waiting)
+    assert not schedule.synchronizes()
     for step, what, _ in done:
         assert {"take": come, "push": free}.get(what, [True] * n_steps)[step]
     fetching = False
@@ -62,6 +62,6 @@ def test_a_meeting_forgets_the_fetch_under_way():
     schedule = Schedule(2, 2)
     assert schedule.fetches(0)
     schedule.accrued(0)
-    assert schedule.settles()
+    assert schedule.synchronizes()
     assert not schedule.takes(True)
     assert schedule.fetches(2)

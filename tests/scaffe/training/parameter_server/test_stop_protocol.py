@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 import pytest
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.training.parameter_server.stop_protocol import Meeting, Stops
+from scaffe.training.parameter_server.stop_protocol import StopProtocol, StopStateMachine
 
 SEEDS = range(400)
 
@@ -21,7 +21,7 @@ class Workers:
     def __init__(self, seed):
         self.rng = rng = random.Random(seed)
         self.n, self.last, self.meets = rng.randint(1, 5), rng.randint(1, 30), rng.randint(1, 12)
-        self.stops = [Stops(worker, self.n) for worker in range(self.n)]
+        self.stops = [StopStateMachine(worker, self.n) for worker in range(self.n)]
         self.links = defaultdict(deque)
         self.done = [0] * self.n
         self.at_meeting = [0] * self.n
@@ -108,7 +108,7 @@ def test_all_workers_act_after_the_same_iteration(first):
 
 
 def test_a_worker_by_itself_stops_after_this_iteration():
-    stops = Stops(0, 1)
+    stops = StopStateMachine(0, 1)
     assert stops.ask(2) is None  # it has not begun
     stops.begin(7)
     assert stops.ask(0) is None
@@ -119,10 +119,10 @@ def test_a_worker_by_itself_stops_after_this_iteration():
 
 def test_what_was_done_at_a_meeting_is_not_asked_for_again():
     """Though a worker hears the others between its iterations."""
-    meeting = Meeting(Communicator.single())
+    meeting = StopProtocol(Communicator.single())
     meeting.begin(0)
     done = []
     for n_done, level in enumerate((0, 2, 0, 0, 0), 1):
-        done.append(meeting.agree(level, n_done))
+        done.append(meeting.agree(level, n_done - 1))
         meeting.poll()
     assert done == [0, 2, 0, 0, 0]

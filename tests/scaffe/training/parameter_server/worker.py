@@ -63,9 +63,9 @@ def train(communicator, strategy, flags, rule, state=None, snapshot=""):
     param.snapshot_prefix = snapshot or "none"
     options = options_of(strategy, flags)
     kind = look_up(strategy, "M", communicator)
-    role = kind.place(communicator, options)
+    role = kind.roles.place(communicator, options)
     if role.kind != WORKER:
-        kind.serve(role, param, options)
+        kind.roles.serve(role, param, options)
         return None
     with role.ending_all():
         solver = build_solver(role.ranks, param, options, role)
@@ -76,7 +76,7 @@ def train(communicator, strategy, flags, rule, state=None, snapshot=""):
         finish, found = solver.strategy.finish, {}
 
         def last():  # while the server is still there
-            found["histories"] = np.concatenate([*solver.strategy.histories(), []])
+            found["histories"] = np.concatenate([*solver.strategy.state.histories(), []])
             if snapshot:
                 save_checkpoint(solver)
                 found["last step"] = solver.net.params.diff.copy()

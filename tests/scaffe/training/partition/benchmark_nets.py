@@ -123,9 +123,9 @@ def trained(name, ranks, n_images, link, dtype):
     solver.observers = [losses]
     solver.strategy.begin()
     solver.step(N_ITERATIONS)
-    solver.strategy.settle()
+    solver.strategy.synchronize_parameters()
     changes = [end - start for start, end in zip(starts, weights_of(solver), strict=True)]
-    histories = [np.array(array, np.float64) for array in whole_histories(solver, solver.strategy.histories())]
+    histories = [np.array(array, np.float64) for array in whole_histories(solver, solver.strategy.state.histories())]
     return np.mean(ranks.allgather_objects(losses.all), axis=0), changes, histories
 
 

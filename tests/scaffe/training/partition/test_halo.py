@@ -13,7 +13,7 @@ from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.layers.halo import Crop, Halo
 from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
-from scaffe.training.partition.layers.redistribution import Move
+from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.planner.windows import window_of, without_padding
 from scaffe.training.partition.sharding import AXES
 from tests.scaffe.training.partition.test_redistribution import assert_same_bits, context, run
@@ -68,7 +68,7 @@ def through(layers, x, gy):
     y = blobs[-1].data.copy()
     blobs[-1].diff[...] = gy(y.shape)
     for move, layer, blob in zip(layers, layers[1:], blobs[1:], strict=False):
-        if isinstance(move, Move):
+        if isinstance(move, Redistribution):
             layer.bottoms_written = partial(move.send_back, blob)
     for layer, bottom, top in list(zip(layers, blobs, blobs[1:], strict=False))[::-1]:
         layer.backward([top], [True], [bottom])

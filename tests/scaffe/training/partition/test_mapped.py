@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scaffe.training.partition.group import Mapped
+from scaffe.training.partition.group import SharedMapping
 
 
 class Ranks:
@@ -18,7 +18,7 @@ class Ranks:
 
 def test_ranks_wait_for_one_another_at_the_first_use_alone():
     ranks = Ranks()
-    room = Mapped(ranks, (2, 3, 5), np.float64)
+    room = SharedMapping(ranks, (2, 3, 5), np.float64)
     assert ranks.mapped == []
     room.array[1, 2, 4] = 7
     assert room.array.shape == (2, 3, 5) and room.array.sum() == 7

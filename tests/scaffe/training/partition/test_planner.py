@@ -120,7 +120,7 @@ def test_no_plan_of_all_is_faster(seed):
     every = itertools.product(*(layer.allowed(k) for layer in layers))
     least = min(seconds(layers, kinds, ranks) for kinds in every)
     assert plan.total.seconds == pytest.approx(least, rel=1e-9)
-    assert seconds(layers, list(plan.kinds.values()), ranks) == pytest.approx(least, rel=1e-9)
+    assert seconds(layers, list(plan.shardings.values()), ranks) == pytest.approx(least, rel=1e-9)
 
 
 def caffenet():
@@ -142,8 +142,8 @@ def test_caffenet_on_slow_links_is_the_hybrid():
     ranks = Ranks(4, 1, 64, 1, machine(1e-5, 0.1195e9), 1e12)
     plan, pure = best_of_all(caffenet(), ranks), best_plan(caffenet(), ranks)
     assert plan.n_partitions == 4
-    assert plan.kinds["conv"] == "replicated"
-    assert {plan.kinds[name] for name in ("fc6", "fc7", "fc8")} <= {"outputs", "inputs"}
+    assert plan.shardings["conv"] == "replicated"
+    assert {plan.shardings[name] for name in ("fc6", "fc7", "fc8")} <= {"outputs", "inputs"}
     assert pure.total.n_bytes == pytest.approx(1.5 * 4 * (2_334_080 + 9217 * 4096 + 4097 * 5096))  # 2 (P - 1) / P
     assert pure.total.n_bytes / plan.total.n_bytes > 5
 
@@ -162,7 +162,7 @@ def test_replicas_exchange_the_parts_alone():
     layers = [replace(layer, pinned="outputs" if layer.name == "fc6" else "replicated") for layer in caffenet()]
     plan = best_plan(layers, Ranks(4, 2, 8, 1, machine(0, 1e8), 1e12))
     gradient, gathered, scattered = 9217 * 4096 / 2, 8 * 9216, 8 * 9216
-    assert plan.prices["fc6"].n_bytes == pytest.approx(4 * (gradient + gathered + scattered))
+    assert plan.costs["fc6"].n_bytes == pytest.approx(4 * (gradient + gathered + scattered))
 
 
 @pytest.mark.parametrize(("changes", "line"), [
@@ -170,9 +170,9 @@ def test_replicas_exchange_the_parts_alone():
      "layer 'fc6' (T): parallel_param pins it to CLASSES; it can be REPLICATED, OUTPUTS, INPUTS"),
     ({"pinned_partitions": 3}, "layer 'fc6' (T): parallel_param wants 3 partitions, a replica has 2"),
     ({"pinned": "outputs", "n_outputs": 1}, "layer 'fc6' (T): 1 outputs cannot be split into 2 partitions"),
-    ({"kinds": ("replicated", "bands"), "pinned": "bands", "shares": {"bands": Cut(1)}},
+    ({"shardings": ("replicated", "bands"), "pinned": "bands", "shares": {"bands": Cut(1)}},
      "layer 'fc6' (T): 1 rows of pixels cannot be split into 2 partitions"),
-    ({"kinds": ("replicated", "channels"), "pinned": "channels", "shares": {"channels": Cut(6, together=(3, 6))}},
+    ({"shardings": ("replicated", "channels"), "pinned": "channels", "shares": {"channels": Cut(6, together=(3, 6))}},
      "layer 'fc6' (T): its groups of channels cannot be shared out to 2 partitions"),
 ])
 def test_a_pin_that_cannot_be_is_one_line(changes, line):
@@ -197,7 +197,7 @@ def test_uneven_replicas_are_refused():
 def test_more_partitions_than_outputs_leave_a_layer_replicated():
     layers = [replace(layer, n_outputs=3) if layer.name == "fc8" else layer for layer in caffenet()]
     plan = best_plan(layers, Ranks(4, 4, 64, 1, machine(0, 1e6), 1e12))
-    assert plan.kinds["fc8"] in ("replicated", "inputs")
+    assert plan.shardings["fc8"] in ("replicated", "inputs")
 
 
 def test_a_layer_that_nothing_splits_goes_to_one_rank_where_its_gradient_would_cost_more():
@@ -205,7 +205,7 @@ def test_a_layer_that_nothing_splits_goes_to_one_rank_where_its_gradient_would_c
               LayerShape("big", "T", ("x",), ("y",), PLACED, (10,), 10**6, 40, 1.0, (False,)),
               LayerShape("narrows", "T", ("y",), ("z",), PLACED, (40,), 0, 10, 0.0, (True,)),
               LayerShape("loss", "T", ("z",), (), OTHER, (10,), 0, 0, 0.0, (True,))]
-    kinds = best_plan(layers, Ranks(4, 4, 8, 1, machine(1e-6, 1e8), 1e12)).kinds
+    kinds = best_plan(layers, Ranks(4, 4, 8, 1, machine(1e-6, 1e8), 1e12)).shardings
     assert kinds == {"data": "replicated", "big": "one_rank", "narrows": "one_rank", "loss": "replicated"}
 
 
@@ -258,7 +258,7 @@ def test_what_layers_of_a_prototxt_can_do():
     message = text_format.Parse(NET, caffe_pb2.NetParameter())
     context = make_context(load_kernels(1), Stream(0), Share(), 0)
     shapes = {shape.name: shape for shape in shapes_of(make_net(message, Selection(TRAIN), context, "net"))}
-    assert {name: shape.kinds for name, shape in shapes.items()} == {
+    assert {name: shape.shardings for name, shape in shapes.items()} == {
         "x": OTHER, "conv": (*FILTERS, "one_rank"), "relu0": (*IMAGES, "one_rank"), "fc": (*FC, "one_rank"),
         "relu": (*FOLLOWER, "one_rank"), "tied": OTHER, "loss": LOSS}
     assert shapes["conv"].shares == {"outputs": Cut(5), "bands": Cut(2, halo=2 * 3 * 4)}

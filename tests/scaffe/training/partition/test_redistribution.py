@@ -17,10 +17,10 @@ from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers import inner_product
 from scaffe.training.partition.layers.classes import AccuracyByClasses, LossByClasses, SharedDraws
 from scaffe.training.partition.layers.concat_slice import JoinedConcat, JoinedSlice
-from scaffe.training.partition.layers.inner_product import OwnImagesFirst, ProductByInputs
-from scaffe.training.partition.layers.redistribution import MOVES
-from scaffe.training.partition.layers.single_rank import PLACING
-from scaffe.training.partition.planner.image_shares import Joint
+from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs
+from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS
+from scaffe.training.partition.layers.single_rank import SINGLE_RANK_REDISTRIBUTIONS
+from scaffe.training.partition.planner.image_shares import IndexMap
 
 N_COLUMNS, OWN_IMAGES = 7, 2
 sharing = pytest.mark.parametrize("n_ranks", [2, 3, 5])
@@ -172,7 +172,7 @@ def test_columns_are_gathered_and_summed_where_all_ranks_of_a_node_write():
     def work(group):
         made, bottom, top = context(), context().blob(), context().blob()
         bottom.reshape((4, len(lying("columns", np.zeros((1, N_COLUMNS)), group.rank, 2)[0])))
-        move = MOVES["columns", "whole"](caffe_pb2.LayerParameter(name="m"), made, group, N_COLUMNS)
+        move = REDISTRIBUTIONS["columns", "whole"](caffe_pb2.LayerParameter(name="m"), made, group, N_COLUMNS)
         move.reshape([bottom], [top])
         move.forward([bottom], [top])
         move.backward([top], [True], [bottom])
@@ -183,7 +183,7 @@ def test_columns_are_gathered_and_summed_where_all_ranks_of_a_node_write():
 
 
 @sharing
-@pytest.mark.parametrize("way", MOVES | PLACING, ids="-".join)
+@pytest.mark.parametrize("way", REDISTRIBUTIONS | SINGLE_RANK_REDISTRIBUTIONS, ids="-".join)
 @pytest.mark.parametrize("shape", [(N_COLUMNS,), (6, 5, 2)], ids=["matrix", "image"])
 def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
     lies, needed = way
@@ -201,7 +201,8 @@ def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
         made, bottom, top = context(), context().blob(), context().blob()
         mine = lying(lies, whole, group.rank, n_ranks)
         bottom.reshape(mine.shape)
-        move = (MOVES | PLACING)[way](caffe_pb2.LayerParameter(name="m"), made, group, length)
+        make = (REDISTRIBUTIONS | SINGLE_RANK_REDISTRIBUTIONS)[way]
+        move = make(caffe_pb2.LayerParameter(name="m"), made, group, length)
         move.reshape([bottom], [top])
         bottom.data[...] = mine
         move.forward([bottom], [top])
@@ -287,8 +288,8 @@ def test_a_product_by_outputs_is_the_formula_whenever_images_come(n_ranks, shape
         param.inner_product_param.num_output = own.stop - own.start
         bottom, whole, top = (context().blob() for _ in range(3))
         bottom.reshape((2, *shape))
-        gather = MOVES["rows", "whole"](param, context(), group)
-        layer = OwnImagesFirst(param, context(), gather)
+        gather = REDISTRIBUTIONS["rows", "whole"](param, context(), group)
+        layer = GatherGemmOverlap(param, context(), gather)
         gather.reshape([bottom], [whole])
         layer.setup([whole], [top])
         layer.reshape([whole], [top])
@@ -389,12 +390,12 @@ def test_parts_and_wholes_are_joined_where_they_lie(n_ranks, cut, axis):
     whole = np.concatenate(parts, axis)
 
     def work(group):
-        made, joint = context(), Joint((5, 9, 6))
+        made, index_map = context(), IndexMap((5, 9, 6))
         mine = [lying(cut, part, group.rank, n_ranks) for part in parts]
         own = lying(cut, whole, group.rank, n_ranks)
         blobs, top = [made.blob(part.shape) for part in mine], made.blob(own.shape)
-        concat = JoinedConcat(caffe_pb2.LayerParameter(), made, group, joint, cut)
-        cutting = JoinedSlice(caffe_pb2.LayerParameter(), made, group, joint, cut)
+        concat = JoinedConcat(caffe_pb2.LayerParameter(), made, group, index_map, cut)
+        cutting = JoinedSlice(caffe_pb2.LayerParameter(), made, group, index_map, cut)
         concat.reshape(blobs, [top])
         for blob, part in zip(blobs, mine, strict=True):
             blob.data[...] = part
@@ -425,8 +426,8 @@ def test_parts_and_wholes_are_joined_where_they_lie(n_ranks, cut, axis):
 
 def test_pieces_cover_the_whole_once():
     for lengths, n_ranks in (((5, 9, 6), 3), ((4, 4), 4), ((7,), 5), ((3, 11, 5, 8), 2)):
-        joint = Joint(lengths)
-        places = sorted((piece.start, piece.stop) for piece in joint.pieces(n_ranks))
+        index_map = IndexMap(lengths)
+        places = sorted((piece.start, piece.stop) for piece in index_map.pieces(n_ranks))
         assert [start for start, _ in places] == [0, *(stop for _, stop in places[:-1])]
         assert places[-1][1] == sum(lengths)
-    assert Joint((4, 4), area=3).sent(2) == 2 * 3  # half of each part changes its rank
+    assert IndexMap((4, 4), area=3).sent(2) == 2 * 3  # half of each part changes its rank

@@ -76,7 +76,7 @@ def build(ranks, folder, name, way, given, extra=""):
         text = text.replace("batch_size: 24", f"batch_size: {UNEVEN if name != 'uneven refused' else UNEVEN - 1}")
     text_format.Parse(text, param.net_param)
     strategy = look_up(given.strategy, "auto", ranks, solver_type="SGD")
-    role = divided(strategy.place(ranks, given), strategy, param, given)
+    role = divided(strategy.roles.place(ranks, given), strategy, param, given)
     return build_solver(ranks, param, given, role)
 
 
@@ -154,7 +154,7 @@ class Wish(Observer):
     def gradients_ready(self, solver, loss, rate):
         """Agree, as signals do."""
         wants = solver.communicator.rank == 3 and solver.iteration == 7
-        if solver.strategy.agree(int(wants), solver.iteration):
+        if solver.strategy.in_step.agree(int(wants), solver.iteration):
             self.met.append(solver.iteration)
 
 
@@ -196,7 +196,7 @@ def statistics(ranks, folder):
                                                        given))
     solver.strategy.begin()
     solver.step(2)
-    solver.strategy.settle()
+    solver.strategy.synchronize_parameters()
     found = ranks.allgather_objects(solver.net.node("norm").layer.blobs[0].data.tobytes())
     solver.close()
     return found

@@ -11,7 +11,7 @@ from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
 from scaffe.training.lbfgs.descent import Lbfgs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Smooth, first_commands
-from scaffe.training.lbfgs.portions import Pace, Portions
+from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
 from scaffe.training.lbfgs.two_loop import Pairs
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.coordinator import Coordinator
@@ -20,7 +20,7 @@ from scaffe.training.sandblaster.replica import Replica
 
 rng = np.random.default_rng(2)
 ROWS, WANTED, N_ELEMS, L2 = rng.normal(size=(30, 9)), rng.normal(size=30), 9, 0.1
-PHASES = ["settle", "renew", *["step"] * 12, "settle"]
+PHASES = ["synchronize", "renew", *["step"] * 12, "synchronize"]
 MOST_EVENTS = 200_000
 
 
@@ -58,7 +58,8 @@ class Cluster:
                 store.run(command)
         optimiser = Lbfgs(Smooth(True), Pairs(5), Rules(noise=1e-14))
         send = self.sender(0)
-        self.coordinator = Coordinator(optimiser, Portions(2 - in_order, Pace()), n_replicas, self.shards, in_order,
+        portions = Portions(2 - in_order, StragglerStatistics())
+        self.coordinator = Coordinator(optimiser, portions, n_replicas, self.shards, in_order,
                                        lambda dest, message: send(dest, message, None), lambda: self.now)
         self.batch = Batch(0, len(ROWS), portion)
         self.mains = {rank: self.main(rank) for rank in range(n_replicas)}

@@ -89,9 +89,9 @@ def train(communicator, folder, name, dies_at=0):
     param.snapshot_prefix = f"{folder}/run"
     options = options_of(**flags)
     kind = look_up("auto", "auto", communicator, solver_type="LBFGS")
-    role = kind.place(communicator, options)
+    role = kind.roles.place(communicator, options)
     if role.kind != WORKER:
-        kind.serve(role, param, options)
+        kind.roles.serve(role, param, options)
         return None
     with role.ending_all():
         solver = build_solver(role.ranks, param, options, role)

@@ -196,7 +196,7 @@ class Share:
 
 
 class GivenVisits(Share):
-    """A share that somebody else decides on.
+    """A share whose visits are given, as by a coordinator.
 
     Args:
         given: visits of each batch.

@@ -43,7 +43,7 @@ class FusedConvolution:
         """Run the group. ``is_unchanged``: no shape and no parameter has changed since the last pass."""
         group = self.group
         if not is_unchanged or group.x.shape != self._shape:  # a data layer may change its shape in any pass
-            self._prepare_calls()
+            self._update_plan()
         if self.plan is None:
             self._run_alone()
             return
@@ -79,7 +79,8 @@ class FusedConvolution:
             self.plan.set_weights(*folded(self._nodes[0].layer, self.group.affine))
             self._seen = writes
 
-    def _prepare_calls(self) -> None:
+    def _update_plan(self) -> None:
+        """Make a plan for the present shapes if they have changed, and lay out weights that have."""
         self._reshape()
         if self.group.x.shape != self._shape:
             self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None

@@ -41,8 +41,8 @@ def html(runs: Sequence[Run], title: str) -> str:
     """The page, as text. Sections for which no run has anything are left out."""
     sections: list[tuple[str, str, Callable[[Sequence[Run]], str]]] = [
         ("Runs", "", _summary),
-        ("What was learnt", "", charts.outputs),
-        ("Rate and pace", "", charts.rates),
+        ("Loss and accuracy", "", charts.outputs),
+        ("Learning rate and throughput", "", charts.rates),
         ("Where the time went", "Rank 0, from the first iteration to the end.", times.stacked),
         ("Some iterations, rank by rank", "A row a thread; times from the trace, in milliseconds.", times.timelines),
         ("Layers", "Medians over the iterations. GFLOP/s: of matrix products, two operations a multiply-add.",

@@ -30,8 +30,7 @@ from scaffe.training.fault_tolerance.options import REPLACE, STOP
 from scaffe.training.fault_tolerance.options import add_flags as add_loss_flags
 from scaffe.training.fault_tolerance.options import check as check_loss_flags
 from scaffe.training.fault_tolerance.recoverable import RecoverableRank
-from scaffe.training.fault_tolerance.recovery import Build, outlive
-from scaffe.training.fault_tolerance.recovery import come_in as join_ranks
+from scaffe.training.fault_tolerance.recovery import Build, join_training, train_with_recovery
 from scaffe.training.fault_tolerance.replacement import Spawner
 from scaffe.training.fault_tolerance.trainer import Trainer
 from scaffe.training.limited_memory import add_memory_flags
@@ -107,7 +106,7 @@ def _train(communicator: Communicator, options: Namespace) -> int:
         if not tolerates_rank_loss:
             return roles.serve(role, param, options)
         rebuild = _rebuilding(strategy, param, options, _builder(param, options))
-        outlive(roles.server(role, param, options), rebuild, _spawner(role.world.n_ranks, options))
+        train_with_recovery(roles.server(role, param, options), rebuild, _spawner(role.world.n_ranks, options))
         return 0
     role = divided(role, strategy, param, options)
     with role.ending_all(tolerates_rank_loss):
@@ -123,7 +122,7 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
     if tolerates_rank_loss:
         if solver.net.context.kernels.PLACE == "device":
             raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
-        outlive(Trainer(solver, role), _rebuilding(strategy, param, options, build),
+        train_with_recovery(Trainer(solver, role), _rebuilding(strategy, param, options, build),
                 _spawner(role.world.n_ranks, options))
         return
     try:
@@ -140,7 +139,7 @@ def come_in(newcomer: Newcomer) -> None:
     communicator = grow.come_in(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
-    join_ranks(communicator, strategy.fault_tolerance_type.counts_updates,
+    join_training(communicator, strategy.fault_tolerance_type.counts_updates,
                _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, newcomer.task))
 
 

@@ -47,7 +47,7 @@ class Over(Message):
 
 @dataclass(frozen=True, slots=True)
 class Wish(Message):
-    """A replica wants all of them to do something after the same iteration: see ``Strategy.agree``."""
+    """A replica wants all of them to do something after the same iteration: see ``InStep.agree``."""
 
     to = COORDINATOR
     level: int

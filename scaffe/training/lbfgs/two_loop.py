@@ -1,4 +1,4 @@
-"""The steps and differences of gradients that L-BFGS keeps: which vectors they are, and which step is worth keeping."""
+"""L-BFGS's pairs of steps and gradient differences, and the two-loop recursion on their inner products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAST_CURVATURE = 1e-10
 
 
 class Pairs:
-    """Names of the pairs (s, y) on the shards, the oldest first; the vectors of a pair that goes are used again.
+    """Names of the pairs (s, y) on the shards, the oldest first; the vectors of a dropped pair are used again.
 
     Args:
         history: how many pairs are kept at most.

@@ -12,9 +12,9 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized
 
 
 class LocalUpdate(UpdateRule):
-    """h ← h + g;  w ← w - rate · g, with g scaled and decayed. Not a solver's type: what a replica does by itself.
+    """h ← h + g;  w ← w - rate · g, with g scaled and decayed: a replica's local step, not a type of solver.
 
-    Its one history is what has accrued since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
+    Its one history is the sum of the gradients since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
     """
 
     learns_frozen = False
@@ -40,7 +40,7 @@ def _accrue(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, dec
 
 @dataclass
 class Schedule:
-    """The state of one replica.
+    """Decides when one replica fetches and pushes.
 
     Attributes:
         n_fetch, n_push: steps between two fetches, and between two pushes.
@@ -56,7 +56,7 @@ class Schedule:
     n_accrued: int = 0
 
     def takes(self, has_come: bool) -> bool:
-        """Before a step: whether to take over what was fetched.
+        """Whether to take over, before a step, the parameters that were fetched.
 
         Args:
             has_come: whether what was asked for last has come.
@@ -67,19 +67,19 @@ class Schedule:
         return True
 
     def fetches(self, step: int) -> bool:
-        """Before step ``step``, after ``takes``: whether to start to fetch. A fetch under way is not started again."""
+        """Whether to start a fetch before step ``step``, after ``takes``. A fetch under way is not started again."""
         if self.is_fetching or step % self.n_fetch:
             return False
         self.is_fetching = True
         return True
 
     def accrued(self, step: int) -> None:
-        """After step ``step``: its gradient has been added to those that accrue."""
+        """Note that the gradient of step ``step`` has been added to the accrued ones."""
         self.n_accrued += 1
         self.is_due = self.is_due or step % self.n_push == 0
 
     def pushes(self, is_free: bool) -> bool:
-        """After ``accrued``: whether to push what has accrued.
+        """Whether to push the accrued gradients. Called after ``accrued``.
 
         Args:
             is_free: whether the push before is over.
@@ -90,7 +90,7 @@ class Schedule:
         return True
 
     def synchronizes(self) -> bool:
-        """When all replicas meet: whether to push what has accrued. A fetch under way is forgotten."""
+        """Whether to push the accrued gradients before all replicas synchronize. A fetch under way is forgotten."""
         had = self.n_accrued > 0
         self.is_fetching, self.is_due, self.n_accrued = False, False, 0
         return had

@@ -1,4 +1,4 @@
-"""A rank that is a server alone: its shard works in a thread; here it waits for what worker 0 asks of all ranks."""
+"""A rank that is a server alone: a thread serves its shard, while the main thread waits for worker 0's commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of the coordinator and its replicas did, as the log says it at the end."""
+"""One rank of Sandblaster: its shard, replica and coordinator, and the run's statistics."""
 
 from __future__ import annotations
 

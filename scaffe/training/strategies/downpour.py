@@ -1,4 +1,4 @@
-"""downpour: replicas that train by themselves, and now and then fetch parameters and push what has accrued."""
+"""downpour: replicas take local steps, and now and then fetch parameters and push accrued gradients."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ class Downpour(ServerStrategy):
                 self._exchange(number)
 
     def _exchange(self, number: int) -> None:
-        """Take over a table, and ask for it, as far as this iteration does so. The replica that trains alone has its
-        own updates in what it fetches."""
+        """Take over a table, and fetch it, if this iteration does so. What the replica fetches that trains alone has
+        its own updates."""
         batch = self.tables.batches[number]
         if self._is_alone:
             batch.prefetch()
@@ -189,8 +189,8 @@ class Downpour(ServerStrategy):
 
     @contextmanager
     def _pushing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Push tables at the end of the block, in which what has accrued of them goes to where it is pushed from, a
-        shard at a time as it is updated."""
+        """Push tables at the end of the with-block. Within it, each shard's accrued gradients go to the push buffers as
+        soon as the shard is updated."""
         batches, names, lent = self.tables.batches, self.tables.layout.places, dict[int, Any]()
         for number in numbers:
             with self.replica.timers("communication", f"push {names[number].name}"):
@@ -202,7 +202,7 @@ class Downpour(ServerStrategy):
             self.statistics.pushed()
 
     def _give(self, lent: Mapping[int, Any], shard: ShardUpdater) -> None:
-        """Put what has accrued of a shard's interval into what is pushed, and begin anew."""
+        """Move a shard's accrued gradients into the push buffers, and set them to 0."""
         for number, pushed in lent.items():
             place = self.buckets.all[number].place
             first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)

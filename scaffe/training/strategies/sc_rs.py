@@ -83,7 +83,7 @@ class ScRs(Composed):
         return part_of(self.replica, bucket, self.replica.communicator.rank)
 
     def _sum_of_squares(self) -> float:
-        """Of the whole summed gradient, from every rank's parts."""
+        """The sum of squares of the whole gradient, from every rank's parts."""
         replica = self.replica
         own = [self._own(bucket) for bucket in self.buckets.all]
         total = np.array([squares(replica.net.params.diff, replica.intra_replica.weighted(own))])

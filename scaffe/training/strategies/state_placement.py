@@ -92,7 +92,7 @@ MOST_ELEMS = 1 << 27
 
 
 class ReplicatedState:
-    """The summed gradients of what a rank owns go to its neighbour too, which makes the same update.
+    """Second copies of parameters and histories (``-history_copies``): a rank's neighbour makes the same updates.
 
     The gradients' length carries what several histories would take; the copy has the owner's bits, since both compute
     the same from the same. Ranks of one node that share memory sum into both places at once (algorithm M2); others send

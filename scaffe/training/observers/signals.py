@@ -1,4 +1,4 @@
-"""Signals that arrive while a run starts are noted here; the Signals observer acts on them later.
+"""Signals stop or snapshot a run on all ranks alike; those that arrive while it starts are noted until then.
 
 Importing, starting MPI, compiling and building nets take seconds, and on a cluster minutes. By its default action a
 signal in that time would end this rank alone. Noted here, it takes effect on all ranks after the first iteration.

@@ -1,4 +1,4 @@
-"""When an iteration ends: what is computed and what travels, each in its order; pure.
+"""Predicts when an iteration ends: computations and messages, each in its order; pure.
 
 A cost takes nothing to be hidden behind anything. Here a rank's main thread and its port are followed through one
 iteration of training, whose parameters have yet to come from the replicas that updated them (``sc-rs``), as the layers
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass
 class Port:
-    """A rank's port: urgent messages one after the other, others in what time these leave.
+    """A rank's network port: urgent messages one after another, the others in the time between.
 
     Attributes:
         now: up to which the others have been followed.

@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path[:0] = [str(ROOT), str(HERE)]
+FETCHED = Path(__file__).resolve().parent
+ROOT = FETCHED.parent
+sys.path[:0] = [str(ROOT), str(FETCHED)]
 
 from asynchrony.images import make_databases  # noqa: E402
 from asynchrony.pictures import draw  # noqa: E402
@@ -48,9 +48,9 @@ def measure_late(args: argparse.Namespace) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(args.rounds):
         tail = [str(args.base), str(args.iterations)]
-        commands = [mpirun(args.ranks, HERE / "peers/late_ours.py", *tail, ",".join(LATE_WAYS))]
+        commands = [mpirun(args.ranks, FETCHED / "peers/late_ours.py", *tail, ",".join(LATE_WAYS))]
         if args.peer:
-            commands.append([args.peer, str(HERE / "peers/late_torch.py"), *tail, str(args.ranks)])
+            commands.append([args.peer, str(FETCHED / "peers/late_torch.py"), *tail, str(args.ranks)])
         for command in commands:
             for line in run(command).stdout.splitlines():
                 way, kind, rate = json.loads(line)
@@ -87,7 +87,7 @@ def _train_all(runs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]
     described, found = folder / "runs.json", folder / "found.jsonl"
     described.write_text(json.dumps(runs))
     found.unlink(missing_ok=True)
-    command = mpirun(runs[0]["workers"], HERE / "peers/accuracy_ours.py", described, found)
+    command = mpirun(runs[0]["workers"], FETCHED / "peers/accuracy_ours.py", described, found)
     if subprocess.run(command, cwd=ROOT).returncode:
         raise SystemExit(f"{' '.join(command)} failed")
     return [json.loads(line) for line in found.read_text().splitlines()]

@@ -32,8 +32,8 @@ from scaffe.collectives.communicator import Communicator  # noqa: E402
 from scaffe.layers.base.context import Context  # noqa: E402
 from scaffe.layers.base.layer import TEST, TRAIN  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
+from scaffe.memory.problem.activations import pass_diffs  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
-from scaffe.nets.activation_memory import pass_diffs  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
 from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
 from scaffe.nets.fusion import join_backward  # noqa: E402

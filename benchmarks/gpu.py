@@ -22,8 +22,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+FETCHED = Path(__file__).resolve().parent
+sys.path[:0] = [str(FETCHED.parent), str(FETCHED)]
 
 from gpu_collectives import environment  # noqa: E402
 from launcher import mpirun, python  # noqa: E402
@@ -65,7 +65,7 @@ class Run:
         if seconds < 1:
             yield {"what": what, "error": "no time was left"}
             return
-        running = Streamed(command, seconds, environment(), HERE.parent)
+        running = Streamed(command, seconds, environment(), FETCHED.parent)
         try:
             for line in running:
                 if line.startswith("{") and line.rstrip().endswith("}"):
@@ -83,7 +83,7 @@ class Run:
 # -- parts -------------------------------------------------------------------------------------------------
 def update(run: Run) -> None:
     """The fused kernels; the bar is 85 % of the bandwidth."""
-    command = python(HERE / "gpu_parts" / "update.py", "--elems", run.options.elems)
+    command = python(FETCHED / "gpu_parts" / "update.py", "--elems", run.options.elems)
     for row in run.rows("update kernels", "update", command):
         rate, share = row.get("bytes_per_second", 0), row.get("share_of_nominal", 0)
         run.keep("update", row, f"{row.get('rule', ''):9s} {rate / 1e9:7.0f} GB/s, {share:.2f} of the card's nominal "
@@ -119,7 +119,7 @@ class Race:
     def ours(self) -> None:
         """Measure ours, and write the file."""
         options = self._run.options
-        command = python(HERE / "gpu_parts" / "ours.py", self._name, "--batch", options.batch, "--precision",
+        command = python(FETCHED / "gpu_parts" / "ours.py", self._name, "--batch", options.batch, "--precision",
                          self._precision, "--seconds", options.round_seconds,
                          *(["--save", self._file] if options.peer else []))
         for row in self._rows("ours", command):
@@ -131,7 +131,7 @@ class Race:
         options = self._run.options
         if not options.peer or not self._file.exists():
             return
-        command = [options.peer, str(HERE / "peers" / "torch_gpu.py"), self._name, str(self._file), self._precision,
+        command = [options.peer, str(FETCHED / "peers" / "torch_gpu.py"), self._name, str(self._file), self._precision,
                    str(options.round_seconds), way]
         for row in self._rows(f"torch {way}", command):
             rate = row.get("images_per_second")
@@ -153,7 +153,7 @@ def ranks(run: Run) -> None:
     """Strategies with several ranks on the card."""
     options = run.options
     for n_ranks in map(int, options.ranks.split(",")):
-        command = mpirun(n_ranks, HERE / "gpu_parts" / "ranks.py", options.nets.split(",")[0], *WAYS,
+        command = mpirun(n_ranks, FETCHED / "gpu_parts" / "ranks.py", options.nets.split(",")[0], *WAYS,
                          "--batch", options.batch, "--precision", options.precisions.split(",")[0],
                          "--steps", options.steps)
         for row in run.rows(f"{n_ranks} ranks", "ranks", command):
@@ -166,7 +166,7 @@ def collectives(run: Run) -> None:
     """Reductions over IPC, staged and by NCCL against the card's copies."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rows.json")
-        command = python(HERE / "gpu_collectives.py", "--json", file, "--ranks", run.options.ranks,
+        command = python(FETCHED / "gpu_collectives.py", "--json", file, "--ranks", run.options.ranks,
                          "-m", run.options.message_size)
         for row in run.rows("gpu_collectives.py", "collectives", command):
             run.keep("collectives", row, "")

@@ -49,7 +49,7 @@ from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.group import Group  # noqa: E402
-from scaffe.training.partition.layers.inner_product import OwnImagesFirst, ProductByInputs  # noqa: E402
+from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs  # noqa: E402
 from scaffe.training.partition.layers.interior import InteriorFirst  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
 from scaffe.training.partition.planner.cost_model import Ranks  # noqa: E402
@@ -162,7 +162,7 @@ def sleep_instead(net: Net, whole: dict[str, float], seconds: float) -> None:
         if isinstance(layer, ProductByInputs):
             for chunk in layer.chunks:
                 chunk.plan = Naps(nap * (chunk.place.stop - chunk.place.start) / node.tops[0].shape[1])
-        elif isinstance(layer, OwnImagesFirst):
+        elif isinstance(layer, GatherGemmOverlap):
             layer._plan = Naps(nap)
             layer.pieces = [(rows, Naps(nap * (rows.stop - rows.start) / node.tops[0].shape[0]))
                             for rows, _ in layer.pieces]

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scaffe.data.convert.lmdb_writer import write_lmdb  # noqa: E402
+from scaffe.data.convert.writers import write_lmdb  # noqa: E402
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions  # noqa: E402
 from scaffe.data.feeds.image_feed import image_feed  # noqa: E402
 from scaffe.data.order.orders import InOrder  # noqa: E402

@@ -24,9 +24,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path[:0] = [str(ROOT), str(HERE)]
+FETCHED = Path(__file__).resolve().parent
+ROOT = FETCHED.parent
+sys.path[:0] = [str(ROOT), str(FETCHED)]
 
 from sandblaster_parts.convex import measure_convex  # noqa: E402
 from sandblaster_parts.pictures import draw  # noqa: E402
@@ -47,7 +47,7 @@ def measure_lenet(args: argparse.Namespace) -> list[dict[str, Any]]:
         tail = [str(folder), str(args.steps), str(args.threads), args.data]
         for _ in range(args.rounds):
             for which, python in (("ours", sys.executable), ("torch", args.peer)):
-                words = [python, str(HERE / f"peers/lbfgs_{which}.py"), *tail]
+                words = [python, str(FETCHED / f"peers/lbfgs_{which}.py"), *tail]
                 found = json.loads(run(words).stdout.splitlines()[-1])
                 rows.append({"part": "lenet", "who": which, "threads": args.threads, **found})
                 print(f"lenet {which:6s} loss {found['loss']:.6f} after {found['steps']} steps, {found['evaluations']} "
@@ -60,7 +60,7 @@ def measure_uneven(args: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for _ in range(args.rounds):
         for way in ("portions", "no backup", "quarters"):
-            done = run([MPIRUN, "-np", "5", sys.executable, str(HERE / "peers/lbfgs_uneven.py"), way, str(args.base),
+            done = run([MPIRUN, "-np", "5", sys.executable, str(FETCHED / "peers/lbfgs_uneven.py"), way, str(args.base),
                         str(args.uneven_steps)])
             found = json.loads(done.stdout.splitlines()[-1])
             rows.append({"part": "uneven", "way": way, **found})
@@ -75,7 +75,7 @@ def measure_messages(args: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_net(folder, args.data, "lenet", args.portion)
-        done = run([MPIRUN, "-np", str(args.nodes), sys.executable, str(HERE / "peers/lbfgs_bytes.py"), str(folder)],
+        done = run([MPIRUN, "-np", str(args.nodes), sys.executable, str(FETCHED / "peers/lbfgs_bytes.py"), str(folder)],
                    SCAFFE_RANKS_PER_NODE="1")
         for line in done.stdout.splitlines():
             found = json.loads(line)

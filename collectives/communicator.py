@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,21 +11,20 @@ import numpy as np
 from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.fault_tolerance.losses import outlived
+from scaffe.collectives.fault_tolerance.losses import on_survivors
 from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
 from scaffe.collectives.planning import plan
-from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
-from scaffe.collectives.runtime.freed import Freeable
+from scaffe.collectives.runtime.freed_communicator import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.resolver import Resolver
+from scaffe.collectives.runtime.resolver import Algorithms, Resolver
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
     from scaffe.collectives.fault_tolerance.losses import Losses
-    from scaffe.collectives.runtime.point_to_point import LastingMessages, PointToPoint
+    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
 
@@ -53,6 +51,7 @@ class Communicator(Freeable):
 
     Attributes:
         rank, n_ranks: this one, and how many there are.
+        algorithms: which algorithms these ranks can use, and how `auto` chooses.
         links: makes a description of what joins the ranks' GPUs; every rank calls it. CommError without a GPU.
         check_lost: raises RankLost where one is known to be lost; local, for waits that are no calls of this class.
         deadline, patience: seconds after which a stopped rank counts as lost; after which waiting ends the job.
@@ -60,7 +59,7 @@ class Communicator(Freeable):
 
     def __init__(self, comm: Any = None, deadline: float | None = None,
                  node_of_rank: Sequence[Hashable] | None = None, is_ours: bool = False,
-                 whole: Losses | None = None) -> None:
+                 parent: Losses | None = None) -> None:
         """Args:
             comm: mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
             deadline: seconds after which a missing peer is too late; SCAFFE_DEADLINE from the environment, or 900.
@@ -68,14 +67,14 @@ class Communicator(Freeable):
                 as they share memory. Default: what MPI finds to share memory, cut into SCAFFE_RANKS_PER_NODE ranks
                 each where that is set.
             is_ours: `comm` is nobody else's, and not duplicated.
-            whole: of a communicator that `comm` has some ranks of: a loss there is one here too.
+            parent: of a communicator that `comm` has some ranks of: a loss there is one here too.
 
         Raises:
             CommError: `node_of_rank` has not one label per rank, or this is a forked child of a rank.
         """
         if comm is not None:
             must_be_rank()
-            self.leave_in_child()
+            self.invalidate_in_child()
         self.rank, self.n_ranks = (0, 1) if comm is None else (int(comm.rank), int(comm.size))
         self.deadline = environment.DEADLINE.get() if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
@@ -83,12 +82,13 @@ class Communicator(Freeable):
         if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
-            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, whole)
+            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, parent)
         self.links, self.check_lost = self._ranks.links, self._ranks.check_lost
         self.patience = self._ranks.patience or self.deadline
         self._selector = Selector(self.topology)
         self._resolver = Resolver(self.rank, self._ranks, self._selector)
         self._resolve, self._run = self._resolver.resolve, self._ranks.run
+        self.algorithms = Algorithms(self._resolver, self._selector)
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None,
@@ -136,7 +136,7 @@ class Communicator(Freeable):
     def shrink(self) -> Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
-        return outlived(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
+        return on_survivors(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
 
     @property
     def topology(self) -> Topology:
@@ -157,28 +157,6 @@ class Communicator(Freeable):
         """The slice that `rank` (default: this one) owns in reduce_scatter and allgather. CommError for another."""
         rank = self.rank if rank is None else arguments.existing_rank("rank", rank, self.n_ranks)
         return plan.part(rank, self.n_ranks, arguments.bounded("n_elems", n_elems, 0, sys.maxsize))
-
-    def can(self, collective: str, algorithm: str) -> bool:
-        """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""
-        with contextlib.suppress(CommError):
-            return self._selector.can(collective, parse(algorithm))
-        return False
-
-    def check(self, algorithm: str) -> None:
-        """Raises CommError, the same on every rank, where no algorithm is called that."""
-        try:
-            parse(algorithm)
-        except CommError as error:
-            raise CommError(str(error), everywhere=True) from None
-
-    def bandwidth_bytes(self, collective: str, array: np.ndarray) -> int:
-        """How long a part of `array` must be, in bytes, for bytes rather than start-ups to make the time of
-        `collective` on it, by the tuned table; 0 on one rank."""
-        return 0 if self._comm is None else self._resolver.bandwidth_bytes(collective, array)
-
-    def choose_as_if_shared(self) -> None:
-        """From now on private memory gets the algorithms that memory from `alloc` does. Every rank calls it."""
-        self._resolver.as_if_shared = True
 
     # --- collectives on arrays: arguments and errors as the class has them
 
@@ -282,9 +260,9 @@ class Communicator(Freeable):
         """Sends and receives between two ranks (isend, irecv, iprobe, any source); CommError on one rank."""
         return self._ranks.messages
 
-    def lasting_messages(self) -> LastingMessages:
-        """Makes such messages that go on when ranks are lost. Every rank calls it; CommError on one rank."""
-        return self._ranks.lasting_messages()
+    def fault_tolerant_messages(self) -> FaultTolerantMessages:
+        """Makes messages that survive the loss of ranks. Every rank calls it; CommError on one rank."""
+        return self._ranks.fault_tolerant_messages()
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
@@ -314,8 +292,8 @@ class Communicator(Freeable):
         sys.stderr.write(f"{line}\n")
         self.abort(1)
 
-    def _made(self, comm: Any, nodes: Sequence[int], whole: Losses | None = None) -> Communicator:
-        return Communicator(comm, self.deadline, nodes, is_ours=True, whole=whole)
+    def _made(self, comm: Any, nodes: Sequence[int], parent: Losses | None = None) -> Communicator:
+        return Communicator(comm, self.deadline, nodes, is_ours=True, parent=parent)
 
     def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None) -> Request:

@@ -31,7 +31,7 @@ class Abortable(Protocol):
 
 
 def describe(error: BaseException) -> str:
-    """`error` on one line: an ExpectedError's message; for any other its type, message and place in the code."""
+    """Puts an error on one line: an ExpectedError's message; of any other its type, message and place in the code."""
     if (said := users_line(error)) is not None:
         return said
     lines = str(error).strip().splitlines() or [""]
@@ -45,19 +45,17 @@ def describe(error: BaseException) -> str:
 
 
 def report_and_abort(communicator: Abortable, error: BaseException) -> None:
-    """Print one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, which ends
-    one rank alone by the signal itself, else 1.
+    """Prints one line with the rank on standard error and ends the job on all ranks.
 
-    An error that several ranks share is left to the first of them; one that it does not end says it, too, each rank a
-    second after the one before.
-
-    The traceback is printed too if the error is not an expected one, or if SCAFFE_TRACEBACK is set in the environment.
-    The job ends even if standard error cannot be written, or no memory is left to say what happened.
+    The exit code is 130 for Ctrl-C (one rank alone ends by the signal itself), else 1. An error that several ranks
+    share is printed by the first of them; the others wait, each a second longer than the one before, and print it if
+    the job has not ended by then. The traceback is printed too if the error is not an expected one, or if
+    SCAFFE_TRACEBACK is set. The job ends even if standard error cannot be written or no memory is left.
     """
     if isinstance(error, KeyboardInterrupt) and communicator.n_ranks == 1:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # as other programs end: no word, and shells see that it was this
         os.kill(os.getpid(), signal.SIGINT)
-    part = getattr(error, "rank_in_part", None)
+    part = getattr(error, "rank_in_subset", None)
     everywhere = isinstance(error, ExpectedError) and error.everywhere and part is None
     rank = communicator.rank if everywhere else part or 0
     if rank != 0:
@@ -81,9 +79,9 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
 
 
 def install_excepthook(communicator: Abortable) -> None:
-    """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks.
+    """Has an uncaught exception in any thread of this rank end the job on all ranks.
 
-    In a forked child it ends that process, as it did before.
+    In a forked child it ends that process alone, as usual.
     """
     before = sys.excepthook, threading.excepthook
 
@@ -107,24 +105,24 @@ MOST_LOOKS, LOOK_SECONDS = 500, 0.01
 PASSING_ON_SECONDS = 0.2
 
 
-def last_words(is_launched: bool) -> None:
-    """Bring out what this rank has printed, before it ends.
+def flush_output(is_launched: bool) -> None:
+    """Flushes what this rank has printed, before it ends the job.
 
     Args:
-        is_launched: whether a launcher passes it on.
+        is_launched: whether a launcher passes the output on; it is given time to.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a stream that is full or closed keeps nobody alive
             stream.flush()
     if is_launched:
         wait_until_read(STDOUT, STDERR)
-        time.sleep(PASSING_ON_SECONDS)  # what it has read it has still to write; and nobody can see into a terminal
+        time.sleep(PASSING_ON_SECONDS)  # the launcher has still to write what it has read
 
 
 def wait_until_read(*descriptors: int) -> None:
-    """Wait until nothing is left in those of the descriptors that are pipes, for MOST_LOOKS looks at most.
+    """Waits until those of the descriptors that are pipes have been read empty, for MOST_LOOKS polls at most.
 
-    The launcher reads them. On a busy machine it may come to that later than to the word that the job is to end.
+    The launcher reads them. On a busy machine it may do so only after it has been told to end the job.
     """
     for _ in range(MOST_LOOKS):
         if not any(map(_n_unread, descriptors)):
@@ -133,7 +131,7 @@ def wait_until_read(*descriptors: int) -> None:
 
 
 def _n_unread(descriptor: int) -> int:
-    """Bytes that a pipe holds; 0 for what is no pipe, or closed."""
+    """Bytes that a pipe holds; 0 for a descriptor that is no pipe, or closed."""
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return 0

@@ -1,4 +1,4 @@
-"""Communicators that grow: ranks take others in, which one of them has started."""
+"""Grows a communicator: merges its ranks with ranks that one of them has started."""
 
 from __future__ import annotations
 
@@ -7,53 +7,41 @@ from typing import Any
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.fault_tolerance.joining import Newcomer, Newcomers, bridged
-from scaffe.collectives.fault_tolerance.losses import joined
+from scaffe.collectives.fault_tolerance.joining import JoiningRank, JoiningRanks, merged
+from scaffe.collectives.fault_tolerance.losses import on_joined_ranks
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.ranks import Ranks
 
 
-def grown(ranks: Ranks | OneRank, give_up: Callable[[str], None], newcomers: Newcomers | None) -> Any:
-    """The communicator of all ranks and of newcomers. All ranks call it; nobody uses these again.
-
-    Args:
-        ranks: those that take them in.
-        give_up: ends the job with a line.
-        newcomers: on rank 0, ready; None elsewhere.
-
-    Returns:
-        mpi4py's, the newcomers last.
-
-    Raises:
-        RankLost: on all ranks, where one or a newcomer is lost.
-        CommError: one rank without a launcher.
-    """
-    if isinstance(ranks, OneRank):
-        raise CommError("one rank by itself, without a launcher, takes nobody in")
-    comm = bridged(ranks.comm, None if newcomers is None else newcomers.pair, give_up)
-    if comm is None:
-        ranks.has_ended = True
-        raise ranks.losses.error()
-    if newcomers is not None:
-        newcomers.told_in()
-    ranks.end()
-    return comm
-
-
-def enlarge(communicator: Communicator, newcomers: Newcomers | None) -> Communicator:
-    """Makes a communicator of these ranks and of newcomers that are ready, which come last; all ranks call it.
+def enlarge(communicator: Communicator, joining: JoiningRanks | None) -> Communicator:
+    """Makes a communicator of these ranks and of joining ranks, which come last. All ranks call it.
 
     Args:
         communicator: nobody uses it again, but to shrink it.
-        newcomers: on rank 0, which has started them; None elsewhere.
+        joining: on rank 0, which has started them, ready; None elsewhere.
 
     Raises:
-        RankLost: on all ranks, where a rank or a newcomer is lost meanwhile; `shrink` goes on without.
+        RankLost: on all ranks, where a rank or a joining one is lost meanwhile; `shrink` goes on without it.
+        CommError: this is one rank without a launcher.
     """
-    return joined(grown(communicator._ranks, communicator._give_up, newcomers),
-                  lambda comm, nodes: Communicator(comm, communicator.deadline, nodes, is_ours=True))
+    return on_joined_ranks(_grown(communicator._ranks, communicator._give_up, joining),
+                           lambda comm, nodes: Communicator(comm, communicator.deadline, nodes, is_ours=True))
 
 
-def come_in(newcomer: Newcomer) -> Communicator:
-    """The same on the side of a newcomer, which leaves by itself where the ranks go on without it."""
-    return joined(newcomer.come_in(), lambda comm, nodes: Communicator(comm, None, nodes, is_ours=True))
+def join(joining: JoiningRank) -> Communicator:
+    """As `enlarge`, on a joining rank. Its process ends where the ranks go on without it."""
+    return on_joined_ranks(joining.join(), lambda comm, nodes: Communicator(comm, None, nodes, is_ours=True))
+
+
+def _grown(ranks: Ranks | OneRank, give_up: Callable[[str], None], joining: JoiningRanks | None) -> Any:
+    """mpi4py's communicator of all ranks and the joining ones; see `enlarge`. ``give_up`` ends the job with a line."""
+    if isinstance(ranks, OneRank):
+        raise CommError("one rank by itself, without a launcher, takes nobody in")
+    comm = merged(ranks.comm, None if joining is None else joining.pair, give_up)
+    if comm is None:
+        ranks.has_ended = True
+        raise ranks.losses.error()
+    if joining is not None:
+        joining.confirm()
+    ranks.end()
+    return comm

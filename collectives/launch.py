@@ -1,4 +1,4 @@
-"""Was this process started by an MPI launcher? Asked of the environment, so that one rank needs no MPI at all."""
+"""Starts MPI, and says from the environment whether a launcher started this process: one rank needs no MPI."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TypeVar
 from scaffe import forking, start_watch
 from scaffe.collectives.errors import CommError, LostWhileStarting
 from scaffe.collectives.fault_tolerance import ulfm
-from scaffe.collectives.fault_tolerance.finalize import ENDING, finalize_at_exit
+from scaffe.collectives.fault_tolerance.finalize import FINALIZER, finalize_at_exit
 from scaffe.collectives.leftovers import remove_left
-from scaffe.collectives.runtime.freed import child_line
+from scaffe.collectives.runtime.freed_communicator import forked_child_line
 from scaffe.environment import RANKS_PER_NODE
 from scaffe.environment import check as check_variables
 
@@ -33,12 +33,13 @@ SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
 T = TypeVar("T")
 LEVELS = ("single", "funneled", "serialized", "multiple")
 
-_forked_with_mpi: list[bool] = []  # not empty: in a forked child of a process that had started MPI
+_forked_with_mpi: list[bool] = []  # not empty in a forked child of a process that had started MPI
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as one of its ranks, and MPI is needed: one
-    task that srun starts alone, as `srun --pty` does, needs none.
+    """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as a rank that needs MPI.
+
+    One task that srun starts alone, as `srun --pty` does, needs none.
 
     Args:
         environment: the variables to look at.
@@ -139,14 +140,14 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
     if ends_itself or (is_first and not finalize_at_exit(MPI.__file__)):
-        ENDING.install()
+        FINALIZER.install()
     return MPI
 
 
 def must_be_rank() -> None:
-    """Raises CommError in a forked child of a process that had started MPI: it would wait there for ever."""
+    """Raises CommError in a forked child of a process that had started MPI, where calls of MPI would never return."""
     if _forked_with_mpi:
-        raise CommError(child_line())
+        raise CommError(forked_child_line())
 
 
 def _look_in_child() -> None:
@@ -158,8 +159,10 @@ forking.in_child(_look_in_child)
 
 
 def end_all(code: int) -> None:
-    """Ends the job on all ranks with this exit code, where MPI has started: whoever merely left would wait there for
-    the others. Else it returns."""
+    """Ends the job on all ranks with this exit code where MPI has started; else returns.
+
+    A rank that only exited would wait for the others in MPI_Finalize.
+    """
     if "mpi4py.MPI" not in sys.modules:
         return
     from mpi4py import MPI
@@ -169,10 +172,12 @@ def end_all(code: int) -> None:
 
 
 def all_through(make: Callable[[], T]) -> T:
-    """What the ranks make together first after MPI has started: from then on MPI itself says who is lost.
+    """Makes what all ranks make first after MPI has started, and ends the watch over the start.
+
+    From then on MPI itself reports lost ranks.
 
     Args:
-        make: makes it.
+        make: what makes it, together with the other ranks.
 
     Raises:
         LostWhileStarting: a rank is lost meanwhile.
@@ -195,7 +200,7 @@ def grants_threads() -> bool:
 
 
 def may_use_threads() -> bool:
-    """As `grants_threads`; rank 0 says what follows where it is not so."""
+    """As `grants_threads`; where it is not so, rank 0 writes a line that says what follows from it."""
     from mpi4py import MPI
 
     if grants_threads():

@@ -1,7 +1,7 @@
-"""What a launcher that was killed has left in the temporary folder is removed at the next start.
+"""Removes, at the start, what a killed launcher has left in the temporary folder.
 
-Open MPI's launchers and daemons keep a folder there, ``ompi.PID`` or ``prted.PID``. One that is left is in the way of
-the next launcher that gets this number (openpmix/openpmix#4022).
+Open MPI's launchers and daemons keep a folder there, ``ompi.PID`` or ``prted.PID``. The next launcher that gets the
+same process id fails where it finds one (openpmix/openpmix#4022).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWER_SECONDS = 0.2
 
 
 def remove_left(environment: Mapping[str, str] = os.environ) -> None:
-    """Remove the folders of this user's launchers of this machine that run no longer: one rank of a node does so.
+    """Removes the folders of this user's launchers on this machine that no longer run. One rank of a node does so.
 
     Args:
         environment: the variables to look at.
@@ -35,9 +35,9 @@ def remove_left(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def _is_left(folder: Path, host: str) -> bool:
-    """Whether a launcher of this host and user has made a folder, and neither its process nor its port is there.
+    """Whether a launcher of this host and user made a folder, and neither its process nor its port is there.
 
-    By the port, since a container has its own processes and may share the host's name and folder.
+    The port counts because a container has its own processes and may share the host's name and folder.
     """
     with suppress(OSError, ValueError):
         words = (folder / f"pmix.{host}.tool").read_text().split()

@@ -1,4 +1,4 @@
-"""What a non-blocking collective returns."""
+"""Request: the handle that a non-blocking collective returns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from scaffe import forking
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.runtime.freed import child_line
+from scaffe.collectives.runtime.freed_communicator import forked_child_line
 
 
 class Request:
     """A collective under way. The array belongs to it until `wait` returns or `test` returns True.
 
-    On a device, `test` and `wait` are about the host's part: the messages are done and the rest is queued. What the
-    caller queues after `wait` on the stream given there (default: the current one) sees the result.
+    On a device, `test` and `wait` concern the host's part: the messages are done and the rest is queued on the device.
+    What the caller queues after `wait` on the stream given there (default: the current one) sees the result.
 
     Attributes:
         started: when the collective itself began, in seconds of time.perf_counter; 0 while it has not.
@@ -60,7 +60,7 @@ class Request:
             call(self)
 
     def add_done_callback(self, call: Callable[[Request], object]) -> None:
-        """Has `call(request)` called once the collective is complete: at once if it is, else by the helper thread.
+        """Calls `call(request)` once the collective is complete: at once if it is, else in the helper thread.
 
         Until it returns the helper thread does nothing else; it must not raise.
         """
@@ -75,7 +75,7 @@ class Request:
         under way at a fork, in the child."""
         if not self._done.is_set():
             if self._generation != forking.generation():
-                raise CommError(child_line())
+                raise CommError(forked_child_line())
             return False
         if self._error is not None:
             raise self._error

@@ -12,9 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from scaffe import forking
-from scaffe.errors import mark_users_error
+from scaffe.errors import LayerError, mark_users_error
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.log import warning
 
@@ -148,11 +147,11 @@ class UserLayer:
 
 
 class Shard:
-    """Which part of the data Python data layers are to read: what ``caffe.solver_rank`` and ``solver_count`` say.
+    """The part of the data that Python data layers read, which ``caffe.solver_rank`` and ``solver_count`` return.
 
     Attributes:
-        part: the part's number, and how many there are; None where no solver has been made yet.
-        is_asked: whether anybody has asked, or has been told that nobody does.
+        part: the part's number and the number of parts; None before a solver is made.
+        is_asked: whether a script has asked for it, or the user was warned that none does.
     """
 
     def __init__(self) -> None:
@@ -160,12 +159,12 @@ class Shard:
         self.is_asked = self._is_given = False
 
     def take(self, part: tuple[int, int] | None) -> None:
-        """Say this from now on. Of one rank's, what the user has given stands."""
+        """Set the part. If there is one rank, the user's own setting stays."""
         if part is not None and (part[1] > 1 or not self._is_given):
             self.part = part
 
     def give(self, part: tuple[int, int]) -> None:
-        """What the user says it is."""
+        """Set the part that the user has chosen."""
         self.part, self._is_given = part, True
 
 
@@ -206,14 +205,14 @@ class Python(Layer):
                     "to share it out")
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Run the user's backward on bottom diffs that are zero: many without a gradient leave them as they are."""
+        """Run the user's backward on zeroed bottom diffs, as layers without a gradient often leave them."""
         for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted and blob not in top:
                 blob.diff_flat[...] = 0
         self._run(self.user.backward, _shown(top), list(propagate_down), _shown(bottom))
 
     def _find(self, module: str, name: str) -> type[UserLayer]:
-        """The class that the prototxt names. As in Caffe it must be a Layer: the prototxt may be a stranger's."""
+        """The class that the prototxt names. As in Caffe it must be a Layer, since the prototxt may not be trusted."""
         if not all(part.isidentifier() for part in module.split(".")):
             raise LayerError(f"python_param.module {module!r} is no module's name")
         found = self._import(module)
@@ -237,7 +236,7 @@ class Python(Layer):
             raise LayerError(f"cannot import python_param.module {module!r}: {error}{hint}") from error
 
     def _run(self, code: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the user's code; add the layer's name to what it raises."""
+        """Call the user's code, and add the layer's name to an exception that it raises."""
         SHARD.take(self.context.shard)
         generation = forking.generation()
         try:

@@ -16,12 +16,11 @@ def main() -> int:
         signals.note_signals()  # ahead of all that takes time, imports too
         start_watch.begin()
     with signals.ended_by_interrupt():
-        from scaffe.cli import streams
-        from scaffe.cli.main import main as run
+        from scaffe.cli import main as cli
 
-        streams.open_closed_ones()
-        with streams.quiet_without_a_reader():
-            code = run()
+        cli.open_closed_streams()
+        with cli.quiet_without_a_reader():
+            code = cli.main()
     signals.ignore_signals()
     return code
 

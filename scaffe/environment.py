@@ -1,4 +1,4 @@
-"""The one reader of the environment variables that are scaffe's own: what each is for, what it takes, its default."""
+"""scaffe's own environment variables: meaning, values and default of each. Only this module reads them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Variable(Generic[T]):
 
     Attributes:
         name: with SCAFFE_ in front.
-        meaning: what it is for, in a few words.
-        values: what it takes, as an error says it.
-        parse: makes a value of its text; raises ValueError.
+        meaning: its purpose, in a few words.
+        values: the values that it takes, as an error names them.
+        parse: converts a text to the value; raises ValueError.
         default: the value without it.
         may_be_empty: whether an empty text is a value too.
     """
@@ -34,7 +34,7 @@ class Variable(Generic[T]):
     may_be_empty: bool = False
 
     def get(self, environment: Mapping[str, str] = os.environ) -> T:
-        """Its value. Raises UserError, one line with name and range: it has another.
+        """The value. Raises UserError, with the variable's name and range, if the text is not among its values.
 
         Args:
             environment: the variables to look at.

@@ -8,11 +8,11 @@ from types import TracebackType
 from scaffe.proto.byte_text import shown
 
 ROOT_SPEAKS_FIRST_SECONDS = 10.0
-"""That other ranks leave rank 0 to say what all know. The job ends with that: they wait so long only if it does not."""
+"""How long other ranks wait for rank 0 to print an error that all have. It then ends the job, and their wait."""
 
 
 MOST_CHARACTERS = 1500
-"""Of a message: what a file has, and messages quote, may be of any length."""
+"""Most characters of a message, since a file's text that it quotes may be of any length."""
 AT_THE_END = 500  # of these: the end says what was expected
 
 
@@ -52,6 +52,16 @@ class UserError(ExpectedError, RuntimeError):
 
 class MissingFile(UserError, FileNotFoundError):
     """A file that does not exist."""
+
+class LayerError(ExpectedError):
+    """A net, or data in it, that a layer cannot work with. The message is one line: what was expected and what came.
+
+    The net puts the layer's name in front of it, so messages here need not name the layer.
+    """
+
+
+class DataError(ExpectedError):
+    """Data cannot be read or does not fit. One line names the file or record, what was expected and what was found."""
 
 
 def is_expected(error: BaseException) -> bool:

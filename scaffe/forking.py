@@ -1,8 +1,7 @@
-"""What a child of os.fork makes anew: it has one thread, and a lock that another held would stay taken.
+"""Makes this package's objects usable in a child of os.fork, which has one thread and would inherit taken locks.
 
-And what it does not inherit: handlers of signals.
-
-multiprocessing forks, and so do web servers and users' loaders; ``subprocess`` does not run what is here.
+Threads and locks are made anew in the child, and signal handlers are restored. multiprocessing, web servers and users'
+loaders fork; ``subprocess`` does not run these actions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A line at the bottom of a terminal that is drawn over and over, also from behind an MPI launcher.
+"""A line at the bottom of a terminal that is redrawn again and again, also under an MPI launcher.
 
-A launcher reads its ranks' standard error from a pipe and copies it to its own. What draws and erases a line would go
-wherever the launcher's output goes, into files too; so the line is written to the terminal itself, past the pipe.
+A launcher reads its ranks' standard error from a pipe and copies it to its own, which may be a file. Control characters
+do not belong there, so the line is written to the terminal itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Native code for where Python cannot run: in a handler of signals that come from memory, and after the interpreter."""
+"""Compiles native code to run where Python cannot: in handlers of memory signals, and after the interpreter's end."""
 
 from __future__ import annotations
 

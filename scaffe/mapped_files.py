@@ -1,4 +1,4 @@
-"""Mapped files: pages that a disk no longer gives back, and what it has not written yet."""
+"""Mapped files: what happens if a disk does not give a page back, or has not written one."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mapped_input(file: BinaryIO, where: str | Path) -> np.ndarray:
-    """A file that is read as it is looked at, uint8, and watched; ``where`` is its name in the line."""
+    """A file that is mapped for reading, uint8, and watched; ``where`` is its name in an error line."""
     memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     watch(memory, str(where))
     return memory
 
 
 def watch(memory: np.ndarray, where: str, rank: int = -1) -> None:
-    """Have the process end with a line where a page of a mapped file is lost, for as long as its memory is used.
+    """Have the process end with an error line if a page of a mapped file is lost, for as long as its memory is used.
 
-    Only on 64-bit Linux, and for so many pieces of memory; else the process ends without a line, as ever.
+    Only on 64-bit Linux, and for MOST pieces of memory at once; else the process ends by SIGBUS without a line.
 
     Args:
         memory: the array that all views of the memory are made of, contiguous.
         where: the file, or its folder.
-        rank: whose line it is; below 0: the only one's.
+        rank: whose line it is; below 0 if it is the only one.
     """
     who = f"rank {rank}: " if rank >= 0 else "scaffe: "
     line = f"{who}{where}: a mapped page could not be read (SIGBUS): the disk failed, or the file was shortened\n"
@@ -65,13 +65,13 @@ def watch(memory: np.ndarray, where: str, rank: int = -1) -> None:
 
 
 def _leave(row: np.ndarray, text: np.ndarray) -> None:
-    """Watch a row's memory no longer; its line was there until now."""
+    """Stop watching a row's memory. Its line had to live until now."""
     row[END] = 0
 
 
 @cache
 def _installed() -> bool:
-    """Install the handler. Returns: whether that is possible."""
+    """Install the handler. Returns whether that is possible."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     action = ctypes.create_string_buffer(ACTION_BYTES)
@@ -139,10 +139,11 @@ if _sync_file_range is not None:
 
 
 class WriteBack:
-    """Watches one file. The system says only once, to each who had the file open then, that writing has failed.
+    """Watches one file for failed writes. The system reports a failed write only once, to each who had the file open
+    then.
 
     Args:
-        descriptor: of the file, opened before anything was written; it is this object's, which closes it.
+        descriptor: of the file, opened before anything was written. This object owns it, and closes it.
         folder: of the file.
         what: lies in it.
     """
@@ -153,7 +154,7 @@ class WriteBack:
         weakref.finalize(self, os.close, descriptor)
 
     def fault(self) -> str:
-        """What went wrong so far, in one line; empty: nothing. Any thread; it takes microseconds.
+        """What went wrong so far, in one line; empty if nothing did. Any thread may call it; it takes microseconds.
 
         A page can be wrong in memory only after its writing has failed: what was read before is right if there is no
         fault now.
@@ -168,7 +169,7 @@ class WriteBack:
 
 
 def ask(descriptor: int) -> None:
-    """Raise OSError if writing a file has failed since this was last asked. Where the system cannot say that alone,
+    """Raise OSError if writing a file has failed since this was last asked. If the system cannot say that alone,
     everything is written first."""
     if _sync_file_range is not None and not _sync_file_range(descriptor, BEYOND, 1, WAIT_BEFORE):
         return

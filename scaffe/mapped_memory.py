@@ -1,4 +1,4 @@
-"""Memory by the system's own calls: pages advised, given back, and put where addresses are given."""
+"""Memory by the system's own calls: mapping, page advice, huge pages, and what the C library keeps of freed memory."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def rounded(n_bytes: int) -> int:
 
 
 def anonymous(n_bytes: int) -> np.ndarray:
-    """Memory, uint8, (n_bytes,), that begins with a huge page; its pages are taken by the first write. Raises
-    UserError: no addresses are left."""
+    """Memory, uint8, (n_bytes,), that begins with a huge page; its pages are taken by the first write. Raises UserError
+    if no addresses are left."""
     return np.asarray(_Mapped(n_bytes, mmap.PROT_READ | mmap.PROT_WRITE))
 
 
 def reserved(n_bytes: int) -> np.ndarray:
-    """Addresses without memory, uint8, (n_bytes,), the first of them a huge page's. Raises UserError."""
+    """Addresses without memory, uint8, (n_bytes,), that begin with a huge page. Raises UserError if none are left."""
     return np.asarray(_Mapped(n_bytes, PROT_NONE))
 
 
 class _Mapped:
-    """Addresses that are given back with the last array that looks at them."""
+    """Addresses that are unmapped with the last array that uses them."""
 
     def __init__(self, n_bytes: int, protection: int) -> None:
         length = n_bytes + HUGE_BYTES
@@ -71,15 +71,15 @@ def in_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
 
 
 def inner(memory: np.ndarray, page: int = 0) -> np.ndarray:
-    """The whole pages within memory, uint8, of so many bytes each; 0: of long memory the huge pages. Empty where there
-    is none."""
+    """The whole pages within memory, uint8, of ``page`` bytes each; for 0, of long memory the huge pages. Empty if
+    there is none."""
     page = page or (HUGE_BYTES if memory.nbytes >= MANY_HUGE**2 * HUGE_BYTES else PAGE_BYTES)
     first = -address(memory) % page
     return memory[first:first + max(0, memory.nbytes - first) // page * page]
 
 
 def forget(memory: np.ndarray) -> None:
-    """Give the whole pages within an array back, whose contents nobody needs. No effect on a device's arrays. Raises
+    """Give the whole pages within an array back; their contents are lost. No effect on a device's arrays. Raises
     OSError."""
     if isinstance(memory, np.ndarray):
         pages = inner(memory.view(np.uint8))
@@ -92,13 +92,13 @@ def address(array: np.ndarray) -> int:
 
 
 def dismiss(start: int, n_bytes: int) -> None:
-    """Give pages back: of private ones the contents are lost, of a file's they are in the file. Raises OSError."""
+    """Give pages back. The contents of private ones are lost; a file's are in the file. Raises OSError."""
     if n_bytes and _madvise(start, n_bytes, mmap.MADV_DONTNEED):
         raise _failed()
 
 
 def advise_huge(memory: np.ndarray) -> None:
-    """Ask for huge pages where memory consists of whole ones, and else for none. Systems without them do not mind."""
+    """Ask for huge pages if memory consists of whole ones, and else for none. No effect on systems without them."""
     start, n_bytes = address(memory), memory.nbytes
     is_huge = n_bytes > 0 and n_bytes % HUGE_BYTES == start % HUGE_BYTES == 0
     if n_bytes:
@@ -106,13 +106,14 @@ def advise_huge(memory: np.ndarray) -> None:
 
 
 def make_private(memory: np.ndarray) -> None:
-    """Have new private pages, zero, at the addresses of whole pages. Raises UserError: there are none."""
+    """Map new private pages, zero, at the addresses of whole pages. Raises UserError if there are none."""
     _put(memory, PRIVATE, -1, 0)
     advise_huge(memory)
 
 
 def make_file(memory: np.ndarray, file: int, offset: int) -> None:
-    """Have a file's pages, by its descriptor, at the addresses of whole pages. Raises UserError: they are refused."""
+    """Map a file's pages, by its descriptor, at the addresses of whole pages. Raises UserError if the system
+    refuses."""
     _put(memory, mmap.MAP_SHARED, file, offset)
 
 
@@ -128,7 +129,7 @@ def _failed() -> OSError:
 
 
 def _refused(n_bytes: int) -> UserError:
-    """What to raise where the system gives no addresses, with what is needed and the limit that there is."""
+    """What to raise if the system gives no addresses, with what is needed and the limit that there is."""
     why, (most, _) = os.strerror(ctypes.get_errno()).lower(), resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
         why = f"the limit is {most:,} (ulimit -v), and {_addresses():,} are in use"
@@ -149,14 +150,14 @@ EVERY = 256  # calls: between two counts, which take some ten milliseconds where
 
 
 class Maps:
-    """Says whether there are so many ranges that no more should be made: half of those allowed. Beyond all of them, no
-    memory can be had any more."""
+    """Says whether a process has so many mappings that no more should be made: half of those allowed. Beyond all of
+    them, no memory can be allocated."""
 
     def __init__(self) -> None:
         self._most, self._n_calls, self._are_many = _number(MOST) // 2, 0, False
 
     def are_many(self) -> bool:
-        """As last counted."""
+        """Whether there are so many, as last counted."""
         if self._n_calls % EVERY == 0:
             self._are_many = _n_lines(OWN) > self._most
         self._n_calls += 1
@@ -175,3 +176,29 @@ def _n_lines(place: Path) -> int:
         return place.read_bytes().count(b"\n")
     except OSError:
         return 0
+
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names
+MOST_KEPT = 32 << 20  # that it accepts for the first
+
+
+def return_freed_memory(limit: int = 0) -> None:
+    """Have the C library give freed memory of a megabyte and more back to the system at once, from now on.
+
+    By itself it keeps what it expects to be needed again: 115 MB of GoogLeNet's 557 in a limit of 242 MB. No effect
+    where the library has no such setting.
+
+    Args:
+        limit: bytes that the process may take; the library may keep a 64th of them. Products that allocate in each
+            call would else wait for pages: fc6's gradient in CaffeNet, in four blocks of rows, takes 62 instead of
+            77 ms so.
+    """
+    if hasattr(_libc, "mallopt"):
+        for which in (MMAP_THRESHOLD, TRIM_THRESHOLD):
+            _libc.mallopt(which, min(max(limit // 64, 1 << 20), MOST_KEPT))
+
+
+def trim_heap() -> None:
+    """Have the C library give back what lies free between allocations that are in use, where it can."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Text from files (names of layers, outputs and threads, notes) as it may stand in pages and pictures."""
+"""Escapes text from files (names of layers, outputs and threads, notes) for pages and pictures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MOST_CHARACTERS = 300  # of a name
 
 
 def escaped(text: str, most: int = MOST_CHARACTERS) -> str:
-    r"""Text for HTML and SVG, in elements and quoted attributes. What XML has no place for, or what would turn other
-    text round, is shown as ``\x07`` or ``\u202e``; a text of more than ``most`` characters lacks its middle."""
+    r"""Text for HTML and SVG, in elements and quoted attributes. Characters that XML forbids, or that change the
+    direction of text, are shown as ``\x07`` or ``\u202e``; a text of more than ``most`` characters lacks its middle."""
     text = shown(text)
     if len(text) > most:
         text = f"{text[:most // 2]} ... {text[-most // 2:]}"

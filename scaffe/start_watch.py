@@ -1,10 +1,10 @@
-"""A watch over the ranks of a node while MPI starts, in a small process of its own beside each rank.
+"""Watches the ranks of a node while MPI starts, in a small process of its own beside each rank.
 
-Where ranks may be lost (`mpirun --with-ft ulfm`) the launcher no longer ends the others with a lost one, MPI_Init waits
-for it for ever, and mpi4py holds the interpreter's lock in there, so that no thread of the rank could look. From MPI's
-first agreement on, MPI itself says who is lost.
+With `mpirun --with-ft ulfm` the launcher does not end the other ranks with a lost one, and MPI_Init waits for that one
+for ever. mpi4py holds the interpreter's lock meanwhile, so that no thread of the rank could notice. After MPI's first
+agreement, MPI itself reports lost ranks.
 
-Imports little, and nothing of ours: a rank begins with it, and the process that watches runs this file alone.
+This module imports little, and nothing of ours: a rank starts with it, and the watching process runs this file alone.
 """
 
 # ruff: noqa: PTH116, PTH120, PTH208 - pathlib, contextlib, typing and signal take longer to load than all of this

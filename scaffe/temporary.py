@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 ENDING = "part"
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
-"""What a file system says that does not know nameless files, or no reading and writing past the page cache."""
+"""Errors of file systems without nameless files, or without direct I/O."""
 MOST_BYTES = 120  # of the target's name; a file's name has 255
 PARTS = re.compile(rf"\.(?P<target>.*)\.(?P<host>[^.]*)\.(?P<pid>\d+)\.[0-9a-f]{{8}}\.{ENDING}", re.DOTALL)
 

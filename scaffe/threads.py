@@ -1,22 +1,25 @@
-"""Threads of ours, which all begin on the GPU that the process computes on, also those that call no CUDA themselves.
+"""Threads of ours, which begin on the process's GPU, and how many threads a rank computes with.
 
-Python may free what another thread has left in any thread, an event of CUDA's too; a thread that has chosen no device
-would make a context on GPU 0 for that.
+Each begins on the GPU that the process computes on, even if it calls no CUDA itself: Python may free another thread's
+objects in any thread, such as an event of CUDA's, and a thread without a device would make a context on GPU 0 for that.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from scaffe.environment import THREADS
 from scaffe.errors import UserError
 
 _begin: list[Callable[[], None]] = []
 
 
 def begin_with(action: Callable[[], None]) -> None:
-    """What threads of ours do first from now on, in place of what was said before."""
+    """Set the function that threads of ours call first from now on."""
     _begin[:] = [action]
 
 
@@ -51,3 +54,30 @@ class Thread(threading.Thread):
             with suppress(Exception):  # a GPU that is no longer there: the first call that needs it says so
                 action()
         super().run()
+
+
+OPENMP = "OMP_NUM_THREADS"
+HELP = "compute threads a rank; 0: by environment, else its cores"
+"""Of the flag ``-threads``."""
+
+
+def n_threads(n_ranks: int = 1, environment: Mapping[str, str] = os.environ) -> int:
+    """The number that SCAFFE_THREADS gives, else OMP_NUM_THREADS, else that of the cores to which the launcher has
+    bound this rank, else its share of all cores.
+
+    Args:
+        n_ranks: the ranks on this node, among which its cores are shared out.
+        environment: the variables to look at.
+
+    Raises:
+        UserError: SCAFFE_THREADS is no number of threads.
+    """
+    mine = len(os.sched_getaffinity(0))
+    is_bound = mine < (os.cpu_count() or 1)
+    return THREADS.get(environment) or _of_openmp(environment) or (mine if is_bound else max(mine // n_ranks, 1))
+
+
+def _of_openmp(environment: Mapping[str, str]) -> int:
+    """The number for the outermost level, as in "8,2"; 0 where there is none that OpenMP would take either."""
+    found = re.fullmatch(r"\s*([0-9]{1,4})\s*(,.*)?", environment.get(OPENMP, ""))
+    return int(found[1]) if found else 0

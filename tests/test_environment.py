@@ -13,8 +13,8 @@ import pytest
 
 from scaffe import environment
 from scaffe.cli import main as cli
-from scaffe.cli.doctor import settings
-from scaffe.cli.doctor.finding import BROKEN, FINE, SLOWER
+from scaffe.cli.doctor import machine
+from scaffe.cli.doctor.machine import BROKEN, FINE, SLOWER
 from scaffe.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,7 +130,7 @@ def test_numba_that_may_not_compile_is_one_line(tmp_path):
 def test_doctor_lists_what_is_set():
     given = {"SCAFFE_DEADLINE": "60", "SCAFFE_THREADS": "many", UNREAD: "3", "SCAFFE_ONEDNN": "",
              "OMP_NUM_THREADS": "1", "SCAFFE_TEST_GPU": "1", "HOME": "/root", "SCAFFE_TABLE": ""}
-    found = [(each.state, each.said.split(":")[0]) for each in settings.check(given)]
+    found = [(each.state, each.said.split(":")[0]) for each in machine.check_settings(given)]
     assert found == [(FINE, "SCAFFE_DEADLINE=60"), (BROKEN, "SCAFFE_THREADS=many"), (FINE, "SCAFFE_ONEDNN="),
                      (FINE, "OMP_NUM_THREADS=1"), (SLOWER, f"{UNREAD}=3")]
-    assert not list(settings.check({}))
+    assert not list(machine.check_settings({}))

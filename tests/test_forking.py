@@ -203,7 +203,7 @@ def test_children_compute_on_inherited_and_on_new_nets(variables):
 
 def test_a_team_of_pythons_threads_works_in_a_child(forked):
     from scaffe.layers.kernels.cpu.threads.parts import WorkerThreads
-    from scaffe.layers.kernels.cpu.threads.teams import PoolTeam
+    from scaffe.layers.kernels.cpu.threads.thread_pool import PythonThreads
 
     def names():
         found = []
@@ -211,7 +211,7 @@ def test_a_team_of_pythons_threads_works_in_a_child(forked):
             threads.run(lambda: found.append(threading.get_native_id()))
         return len(found)
 
-    made = [PoolTeam(3), WorkerThreads(2)]
+    made = [PythonThreads(3), WorkerThreads(2)]
     assert names() == 5
     assert forked(names) == 5
     assert names() == 5

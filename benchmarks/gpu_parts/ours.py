@@ -28,8 +28,8 @@ from scaffe.layers.base.context import Context  # noqa: E402
 from scaffe.layers.base.layer import TEST, TRAIN  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.layers.kernels import device  # noqa: E402
+from scaffe.memory.problem.activations import reuse_activations  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
-from scaffe.nets.activation_memory import reuse_activations  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
 from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
 from scaffe.nets.net import Net  # noqa: E402

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.collectives.bench.cases import CASES
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
@@ -56,12 +56,12 @@ class Runner:
         """
         self.title, self._settle = column.title, settle
         self._communicator, self._column = communicator, column
-        self._case = importlib.import_module(f".cases.{column.case}", __package__)
+        self._case = CASES[column.case]
         self.buffer = buffer
-        self._separate = parse(column.algorithm).library == "mpi" and self._case.REDUCES and not column.is_in_place
+        self._separate = parse(column.algorithm).library == "mpi" and self._case.reduces and not column.is_in_place
         self._source = other if self._separate else buffer
         how = {"algorithm": column.algorithm, "chunk_bytes": column.chunk_bytes}
-        if self._case.TAKES_ROOT:
+        if self._case.takes_root:
             how["root"] = column.root
         if self._separate:
             how["out"] = buffer

@@ -180,6 +180,6 @@ class Payload:
 
 
 def blocks(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yields [start, stop) in pieces that stay in cache."""
+    """Yields [start, stop) in intervals that stay in cache."""
     for first in range(start, stop, BLOCK_ELEMS):
         yield first, min(first + BLOCK_ELEMS, stop)

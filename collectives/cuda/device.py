@@ -27,7 +27,7 @@ LEGACY_STREAM = 1
 NOT_READY = 600
 """cudaErrorNotReady: work before an event is still under way."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5e-6, 50e-6
-"""Between two looks at an event that was not reached: CuPy holds the interpreter's lock while CUDA answers, which keeps
+"""Between two queries of an event not yet reached: CuPy holds the interpreter's lock while CUDA answers, which keeps
 the thread that queues kernels from going on. Each pause is twice the one before."""
 
 
@@ -128,7 +128,7 @@ def make_current(number: int) -> None:
 
     A thread begins with GPU 0 and without a context. A CUDA call there would make one on GPU 0, which takes half a GB
     of another rank's card; and an MPI library moves device memory in any thread that calls it, for which it needs one.
-    Nobody goes back to the device from before: since CUDA 12 that would make a context there too.
+    The former device is not restored: since CUDA 12 that would make a context there too.
 
     Args:
         number: the GPU's number in this process.
@@ -212,7 +212,7 @@ class Point:
         """Like `hold`, for the last time: a point made by `now` gives its event back to be recorded again."""
         self.hold(stream)
         if self._spare is not None:
-            self._spare.append(self.event)  # who waits for it holds what was recorded, not the event
+            self._spare.append(self.event)  # a stream that waits for it holds what was recorded, not the event
             self._spare = None
 
     @classmethod
@@ -233,7 +233,7 @@ class Point:
         self._runtime.streamWaitEvent(handle(target), self._handle)
 
     def is_reached(self) -> bool:
-        """Whether the device has reached this point, as far as this knows: it does not ask CUDA at every call.
+        """Whether the device has reached this point. CUDA is not asked at every call, so it may be known late.
 
         Raises:
             CommError: if work before it has failed on the device.

@@ -33,7 +33,7 @@ MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
 
 
 class GatherRanks(NamedTuple):
-    """Which ranks a gather kernel reads and writes: a run of sources, a run of targets with one gap at most.
+    """Which ranks a gather kernel reads and writes: consecutive sources, consecutive targets with one gap at most.
 
     Attributes:
         first_source, n_sources: the ranks whose elements are reduced.
@@ -160,28 +160,28 @@ class RowOrder:
     """Which row of a spread-out array each row of a packed one is; both have rows of the same length.
 
     Args:
-        places: int (n_packed,), numbers of rows of the spread-out array, without repeats.
+        positions: int (n_packed,), numbers of rows of the spread-out array, without repeats.
         row_bytes: length of a row, a multiple of 4.
     """
 
-    def __init__(self, places: np.ndarray, row_bytes: int) -> None:
-        self._places = device.load().asarray(places.astype(np.int32))
+    def __init__(self, positions: np.ndarray, row_bytes: int) -> None:
+        self._positions = device.load().asarray(positions.astype(np.int32))
         self._placed = device.Point.now()
         self._word = next(word for word in WORDS if row_bytes % word == 0)
-        self._row_words, self._n_bytes = row_bytes // self._word, row_bytes * len(places)
+        self._row_words, self._n_bytes = row_bytes // self._word, row_bytes * len(positions)
 
     def gather(self, spread: Any, packed: Any) -> None:
-        """Queue ``packed[i] = spread[places[i]]``; contiguous device arrays (rows, row_elems), aligned to 16 bytes."""
+        """Queue ``packed[i] = spread[positions[i]]``; contiguous arrays (rows, row_elems), aligned to 16 bytes."""
         self._queue("gather", spread, packed)
 
     def scatter(self, packed: Any, spread: Any) -> None:
-        """Queue ``spread[places[i]] = packed[i]``; see ``gather``."""
+        """Queue ``spread[positions[i]] = packed[i]``; see ``gather``."""
         self._queue("scatter", spread, packed)
 
     def _queue(self, way: str, spread: Any, packed: Any) -> None:
         self._placed.hold()
         shape = grid(self._n_bytes, kernels().most_blocks)
-        addresses = [np.uint64(array.data.ptr) for array in (packed, spread, self._places)]
+        addresses = [np.uint64(array.data.ptr) for array in (packed, spread, self._positions)]
         kernel = _module().get_function(f"{way}_rows_{self._word}")
         kernel(*shape, (*addresses, np.int64(self._n_bytes // self._word), np.int32(self._row_words)))
 

@@ -1,4 +1,4 @@
-"""What the ranks of a job set up together before their first collective on device buffers."""
+"""Sets up the GPUs of a job's ranks before their first collective on device buffers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.backend import DeviceBackend, NoNode
+from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, NoNode, StagedCalls
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
 from scaffe.collectives.cuda.ipc.windows import DeviceWindows, prove
 from scaffe.collectives.cuda.kernels import MOST_RANKS, kernels
-from scaffe.collectives.cuda.library_calls import AwareCalls, NcclCalls, StagedCalls
 from scaffe.collectives.cuda.messages import aware
 from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
@@ -30,7 +29,7 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.runtime.arguments import CallSignature
-from scaffe.collectives.runtime.node_levels import SharedLevels
+from scaffe.collectives.runtime.backend import SharedLevels
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
@@ -199,7 +198,7 @@ class Device:
         return f"{n_ranks} ranks on a node are more than {MOST_RANKS}" if n_ranks > MOST_RANKS else ""
 
     def _try_ipc(self) -> str:
-        """Tries to share a little memory; why that fails on this node, empty where it works."""
+        """Tries to share a little memory. Returns why that fails on this node; empty where it works."""
         try:
             prove(self.windows, self._node_comm, f"rank {self._comm.rank}")
         except CommError as error:
@@ -216,7 +215,7 @@ class Device:
             wait_until(partial(_reached, is_reached, until), backs_off=True)
 
     def _finish(self) -> None:
-        """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""
+        """At exit: completes this rank's share of collectives, which others may wait for; memory is freed then."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
             if os.getpid() == self._process:  # a forked child has no part in it
                 self._settle(time.monotonic() + LAST_WORK_SECONDS)

@@ -1,4 +1,4 @@
-"""A stretch of memory by address: what messages and kernels need of an array, without keeping it alive."""
+"""Spans of memory by address, which do not keep an array alive, and the streams of one engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A rank that is stopped for longer than the deadline is made dead by another one of its machine.
+"""Suspended processes (SIGSTOP, a laptop asleep): a clock that does not count the time, and fencing.
 
-The others go on without it, and must never meet it again: once they have, a late SIGCONT would let it write into
-windows, snapshots and logs that are theirs. SIGKILL takes effect before a stopped process runs another instruction.
+A rank that is stopped for longer than the deadline is killed by another one of its machine, and the others go on
+without it. A late SIGCONT would let it write into windows, snapshots and logs that are theirs now. SIGKILL takes effect
+before a stopped process runs another instruction.
 """
 
 from __future__ import annotations
@@ -11,12 +12,69 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from scaffe.collectives.suspend import Stopped
 from scaffe.threads import Thread
+
+LONGEST_SECONDS = 5.0
+"""More than this between two readings counts as this much: the process has not been running."""
+
+
+class SuspendAwareClock:
+    """A clock of the seconds since it was made, without those in which this process was suspended.
+
+    Time limits that it measures do not run out where all ranks get SIGSTOP (a scheduler that suspends jobs, Ctrl-Z).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args:
+            clock: gives seconds.
+        """
+        self._clock, self._last, self._seconds = clock, clock(), 0.0
+
+    def seconds(self) -> float:
+        """The seconds so far. To be called several times in LONGEST_SECONDS: a longer gap counts as a suspension."""
+        now = self._clock()
+        self._seconds += min(now - self._last, LONGEST_SECONDS)
+        self._last = now
+        return self._seconds
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class SuspendedProcesses(Generic[K]):
+    """Finds the processes that have been stopped for too long.
+
+    An observer that was stopped itself begins to count anew: when a suspended job goes on, its ranks wake up one after
+    another.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[K, float] = {}
+        self._last = float("-inf")
+
+    def look(self, now: float, stopped: Collection[K], deadline: float, longest_gap: float) -> list[K]:
+        """Records which processes are stopped now.
+
+        Args:
+            now: seconds.
+            stopped: their keys.
+            deadline: seconds that are too long.
+            longest_gap: seconds since the last call, above which this process itself has been stopped.
+
+        Returns:
+            Keys of those that were stopped in every call for longer than the deadline.
+        """
+        if now - self._last > longest_gap:
+            self._since.clear()
+        self._last = now
+        self._since = {key: self._since.get(key, now) for key in stopped}
+        return [key for key, since in self._since.items() if now - since > deadline]
+
 
 LOOK_SECONDS = (0.1, 5.0)
 LOOKS_A_DEADLINE = 20
@@ -40,7 +98,7 @@ class Process(NamedTuple):
 
 
 class Fence:
-    """Looks at the other ranks' processes on this machine, in a thread; one for this process."""
+    """Watches the other ranks' processes on this machine in a thread; one object a process."""
 
     def __init__(self) -> None:
         self._others: set[Process] = set()
@@ -48,8 +106,8 @@ class Fence:
         self._lock = threading.Lock()
         self._thread: Thread | None = None
 
-    def around(self, comm: Any, deadline: float) -> None:
-        """From now on looks after the ranks of mpi4py's `comm` too; all of them call it.
+    def watch(self, comm: Any, deadline: float) -> None:
+        """Watches the ranks of mpi4py's `comm` too from now on. All of them call it.
 
         Args:
             comm: the communicator.
@@ -65,7 +123,7 @@ class Fence:
                 self._thread.start()
 
     def _run(self) -> None:
-        stopped = Stopped[Process]()
+        stopped = SuspendedProcesses[Process]()
         while True:
             deadline = self._deadline
             pause = min(max(deadline / LOOKS_A_DEADLINE, LOOK_SECONDS[0]), LOOK_SECONDS[1])
@@ -79,7 +137,7 @@ class Fence:
 
 
 def this_process() -> Process:
-    """The calling process, as ranks tell one another."""
+    """The calling process, as ranks describe theirs to one another."""
     from mpi4py import MPI
 
     with suppress(OSError):
@@ -97,7 +155,7 @@ def state_of(process: Process) -> str:
 
 
 def end(process: Process, deadline: float) -> None:
-    """Make a stopped process a dead one.
+    """Kills a stopped process and writes a line about it.
 
     Args:
         process: of another rank.

@@ -1,8 +1,7 @@
-"""How a rank leaves MPI, in place of mpi4py, whose own finalizing is switched off.
+"""Finalizes MPI at the end of a rank, in place of mpi4py, whose own finalizing is switched off.
 
-Where ranks may be lost, without MPI_Finalize, since Open MPI's may wait for ever after a loss: it did in 3 of 44 runs
-of a trial that had gone on after a kill; ranks that met and then ended without it, in 0 of 40. And nowhere in a forked
-child, which ends as any process does: MPI_Finalize would wait there for ranks that do not come (Open MPI 5.0).
+After a loss ranks meet in a barrier and end without MPI_Finalize, in which Open MPI may wait for ever. A forked child
+does not finalize MPI: MPI_Finalize would wait there for ranks that do not come (Open MPI 5.0).
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-LATEST_SECONDS = 20
+EXIT_SECONDS = 20
 PMIX_USERS = 4
 """At most so many parts of Open MPI have initialized PMIx; the last of them finalizes it, others do nothing."""
 
 
 def finalize_at_exit(library: str) -> bool:
-    """Have MPI finalized at the very end of Python, where mpi4py would do it, but in this process alone.
+    """Registers a call of MPI_Finalize at the very end of Python, where mpi4py makes it, but for this process alone.
 
-    Python is no longer there then, so it is native code: ``if (getpid() == this one) MPI_Finalize()``, unless the user
-    has done so.
+    Python cannot run code there any more, so it is native code: ``if (getpid() == this one) MPI_Finalize()``, unless
+    the user has done so.
 
     Args:
-        library: the path of one that is linked to MPI's.
+        library: path of a library that is linked to MPI's.
 
     Returns:
-        whether that can be.
+        Whether it has been registered.
     """
     from llvmlite import ir  # only where there is an MPI to end
 
@@ -57,12 +56,12 @@ def finalize_at_exit(library: str) -> bool:
     return bool(ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(machine_code(module, "at_exit"))) == 0)
 
 
-class Ending:
-    """What this process does when it ends, where ranks may be lost.
+class FinalizeAfterLoss:
+    """Ends MPI in this process where ranks may be lost: by MPI_Finalize, or by a barrier of the ranks that are left.
 
     Attributes:
-        is_spawned: whether a rank of the job has started this process; the launcher takes it for a failure, and says
-            so in its exit code, when such a one ends without a word.
+        is_spawned: whether a rank of the job has started this process. The launcher counts a spawned process that ends
+            without PMIx_Finalize as a failure, in its exit code.
     """
 
     def __init__(self) -> None:
@@ -71,25 +70,25 @@ class Ending:
         self.is_spawned = False
 
     def install(self) -> None:
-        """MPI has been started: from now on this object ends it."""
-        atexit.register(self._leave)
+        """Registers this object to end MPI, which has been started."""
+        atexit.register(self._finalize)
 
-    def without(self, comm: Any) -> None:
-        """The last thing that the ranks of mpi4py's `comm` do together is to meet; they do not finalize MPI."""
+    def meet_instead(self, comm: Any) -> None:
+        """Has the ranks of mpi4py's `comm` meet at the end, and not finalize MPI."""
         self._last = comm
 
-    def first(self, comm: Any) -> None:
-        """As `without`, where nothing has been said yet.
+    def meet_by_default(self, comm: Any) -> None:
+        """As `meet_instead`, unless another communicator has been named.
 
-        A rank that leaves is then as good as lost to one that has just found a loss, which would wait for it otherwise.
+        A rank that has just found a loss thus counts one that ends as lost, instead of waiting for it.
         """
         self._last = self._last or comm
 
-    def needs(self, comm: Any) -> bool:
-        """Whether ranks are to meet on mpi4py's `comm` at the end."""
+    def meets_on(self, comm: Any) -> bool:
+        """Whether ranks meet on mpi4py's `comm` at the end: then it must not be freed."""
         return self._last is comm
 
-    def _leave(self) -> None:
+    def _finalize(self) -> None:
         from mpi4py import MPI
 
         if MPI.Is_finalized() or os.getpid() != self._process:
@@ -97,19 +96,19 @@ class Ending:
         if self._last is None:
             MPI.Finalize()
             return
-        if self.is_spawned:  # the launcher may have gone ahead, and answers nobody then
+        if self.is_spawned:  # the launcher may have ended, and answers nobody then
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(LATEST_SECONDS)
-        with suppress(MPI.Exception):  # another one is lost: who is left ends by itself
+            signal.alarm(EXIT_SECONDS)
+        with suppress(MPI.Exception):  # another one is lost: each rank ends by itself
             self._last.Barrier()
         if self.is_spawned:
-            self.leave_spawned()
+            self.exit_spawned()
 
-    def leave_spawned(self) -> NoReturn:
-        """End this process, which has been spawned, with exit code 0.
+    def exit_spawned(self) -> NoReturn:
+        """Ends this process, which has been spawned, with exit code 0.
 
-        MPI_Finalize would wait for ranks that leave without it. The launcher is content with PMIx_Finalize, which it
-        calls: that tells the process's own daemon, and waits for nobody else.
+        MPI_Finalize would wait for ranks that end without it. The launcher needs PMIx_Finalize only, which tells the
+        process's own daemon and waits for nobody else.
         """
         for line in Path("/proc/self/maps").read_text().splitlines():
             if "libpmix.so" in line:
@@ -123,4 +122,4 @@ class Ending:
         os._exit(0)
 
 
-ENDING = Ending()
+FINALIZER = FinalizeAfterLoss()

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.collectives.fault_tolerance import ulfm
-from scaffe.collectives.fault_tolerance.finalize import ENDING
+from scaffe.collectives.fault_tolerance.finalize import FINALIZER
 from scaffe.collectives.fault_tolerance.losses import agreed
 from scaffe.collectives.launch import all_through, launched, load_mpi
 from scaffe.threads import Thread
 
 LOOK_SECONDS = 0.05
 READY_TAG = 1
-LATEST_SECONDS = 30.0
-"""How long who dismisses newcomers waits for a launcher that still starts them."""
+LAUNCH_SECONDS = 30.0
+"""How long `dismiss` waits for a launcher that still starts the processes."""
 
 
-class Newcomers:
-    """Processes on their way into the job.
+class JoiningRanks:
+    """Processes that a rank has started to join the job, as that rank sees them.
 
     Attributes:
-        fault: why they will not come; empty as long as they may.
-        are_ready: whether all of them wait to be taken in.
+        fault: why they cannot join; empty as long as they may.
+        are_ready: whether all of them wait to be merged.
         pair: mpi4py communicator of this rank and them, in this order; None before they have started.
     """
 
@@ -37,24 +37,24 @@ class Newcomers:
         Args:
             command: the program and its arguments, for each of them. They get this process's working folder.
             n_ranks: how many.
-            task: what they are told (picklable).
+            task: what they are sent (picklable).
         """
         self.fault, self.are_ready = "", False
         self.pair: Any = None
         self._command, self._n_ranks, self._task = list(command), n_ranks, task
         self._is_dismissed = threading.Event()
-        self._thread = Thread(self._run, "collectives-newcomers")
+        self._thread = Thread(self._run, "collectives-joining-ranks")
         self._thread.start()
 
     def dismiss(self) -> None:
-        """They are not wanted any longer: they leave, wherever they are, unless they have been taken in."""
+        """Ends the processes, unless they have been merged: those that still start end as soon as they have."""
         self._is_dismissed.set()
-        self._thread.join(LATEST_SECONDS)
+        self._thread.join(LAUNCH_SECONDS)
         if self.pair is not None and not self.pair.Is_revoked():
             self.pair.Revoke()
 
-    def told_in(self) -> None:
-        """Tell them that all ranks have taken them in."""
+    def confirm(self) -> None:
+        """Tells the processes that all ranks have merged with them."""
         from mpi4py import MPI
 
         with suppress(MPI.Exception):  # one is lost: found out in the next call
@@ -91,7 +91,7 @@ class Newcomers:
         self.are_ready = not missing
 
     def look(self) -> None:
-        """Notice those that have died since they were ready."""
+        """Checks that no process has died since it was ready; sets `fault` where one has."""
         if self.are_ready and self.pair.Get_failed().size:
             self.are_ready, self.fault = False, "a process that was started is lost"
             self.dismiss()
@@ -102,20 +102,20 @@ SLOW_SECONDS = 30.0
 """MPI_Intercomm_merge takes some 20 ms. Where a rank dies in it, it may not return at all."""
 
 
-def bridged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
-    """Joins a communicator's ranks and the newcomers. All of its ranks call it.
+def merged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
+    """Merges a communicator's ranks with the joining ones. All of its ranks call it.
 
     Args:
         comm: mpi4py's, which returns errors.
-        pair: the newcomers', on rank 0; None elsewhere.
+        pair: `JoiningRanks.pair`, on rank 0; None elsewhere.
         give_up: ends the job with a line, where MPI does not return.
 
     Returns:
-        mpi4py's communicator of all, newcomers last; None, on all ranks alike, where a rank or a newcomer is lost.
+        mpi4py's communicator of all, joining ranks last; None, on all ranks alike, where any of them is lost.
     """
     from mpi4py import MPI
 
-    inter, merged = None, None
+    inter, everyone = None, None
     with suppress(MPI.Exception):
         inter = comm.Create_intercomm(0, pair if pair is not None else MPI.COMM_SELF, 1, TAG)
         inter.Set_errhandler(MPI.ERRORS_RETURN)
@@ -126,18 +126,18 @@ def bridged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
     timer.daemon = True
     timer.start()
     with suppress(MPI.Exception):
-        merged = inter.Merge(high=False)
-        merged.Set_errhandler(MPI.ERRORS_RETURN)
+        everyone = inter.Merge(high=False)
+        everyone.Set_errhandler(MPI.ERRORS_RETURN)
     timer.cancel()
-    if agreed(comm, merged is not None):
-        return merged
-    if merged is not None and not merged.Is_revoked():
-        merged.Revoke()
+    if agreed(comm, everyone is not None):
+        return everyone
+    if everyone is not None and not everyone.Is_revoked():
+        everyone.Revoke()
     return None
 
 
-def crossed(pair: Any) -> Any:
-    """The newcomers' side of `bridged`; raises MPI's exception where the other side goes on without them.
+def merged_by_joining_rank(pair: Any) -> Any:
+    """`merged`, on the joining ranks. Raises MPI's exception where the other ranks go on without them.
 
     Args:
         pair: mpi4py communicator of the rank that has started them, and of them.
@@ -147,16 +147,16 @@ def crossed(pair: Any) -> Any:
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
     inter = MPI.COMM_WORLD.Create_intercomm(0, pair, 0, TAG)
     inter.Set_errhandler(MPI.ERRORS_RETURN)
-    merged = inter.Merge(high=True)
-    merged.Set_errhandler(MPI.ERRORS_RETURN)
-    return merged
+    everyone = inter.Merge(high=True)
+    everyone.Set_errhandler(MPI.ERRORS_RETURN)
+    return everyone
 
 
-class Newcomer:
-    """This process on its way into a job.
+class JoiningRank:
+    """This process, started by a rank of a job that it is to join.
 
     Attributes:
-        task: what the rank that started it says is to be done.
+        task: what that rank has sent: what is to be done.
     """
 
     def __init__(self, parent: Any) -> None:
@@ -169,12 +169,12 @@ class Newcomer:
         self._pair = parent.Merge(high=True)
         self._pair.Set_errhandler(MPI.ERRORS_RETURN)
         self._is_in = threading.Event()
-        Thread(self._look, "collectives-newcomer").start()
+        Thread(self._look, "collectives-joining-rank").start()
         self.task: Any = self._pair.recv(source=0)
 
     @classmethod
-    def of_this_process(cls) -> Newcomer | None:
-        """This process's way in; None where no rank of a job has started it."""
+    def of_this_process(cls) -> JoiningRank | None:
+        """This process, if a rank of a job has started it; else None."""
         if not launched():
             return None
         os.environ.setdefault(ulfm.VARIABLE, "1")  # Open MPI's launcher does not tell those that are spawned
@@ -182,26 +182,26 @@ class Newcomer:
         parent = from_mpi.Comm.Get_parent()
         return None if parent == from_mpi.COMM_NULL else cls(parent)
 
-    def come_in(self) -> Any:
-        """Waits until the job takes this process in; it leaves by itself where the job goes on without it.
+    def join(self) -> Any:
+        """Waits until the job's ranks have merged with this one. Ends the process where they go on without it.
 
         Returns:
-            mpi4py communicator of all ranks, newcomers last.
+            mpi4py communicator of all ranks, joining ones last.
         """
         from mpi4py import MPI
 
-        ENDING.is_spawned = True
+        FINALIZER.is_spawned = True
         try:
             self._pair.send(None, 0, READY_TAG)
-            comm = crossed(self._pair)
+            comm = merged_by_joining_rank(self._pair)
             self._pair.recv(source=0)
         except MPI.Exception:
-            ENDING.leave_spawned()
+            FINALIZER.exit_spawned()
         self._is_in.set()
         return comm
 
     def _look(self) -> None:
-        """Leave when the rank that has started this process is lost, or wants it no longer."""
+        """Ends the process when the rank that has started it is lost or has dismissed it."""
         from mpi4py import MPI
 
         while not self._is_in.wait(LOOK_SECONDS):
@@ -211,6 +211,6 @@ class Newcomer:
             except MPI.Exception:
                 is_over = True
             if is_over:
-                time.sleep(10 * LOOK_SECONDS)  # what came before may have been the permission to stay
+                time.sleep(10 * LOOK_SECONDS)  # the confirmation may have come just before
                 if not self._is_in.is_set():
-                    ENDING.leave_spawned()
+                    FINALIZER.exit_spawned()

@@ -42,17 +42,17 @@ def fault() -> str:
 
 
 def may_be_loss(error: BaseException) -> bool:
-    """Whether a loss may be behind an exception, though MPI does not say so: news of it may come a moment later.
+    """Whether a loss may have caused an exception, though MPI does not say so; the notification may come later.
 
-    So it is with an error of one of several messages, with others that MPI has no class for, and with objects that
-    cannot be unpickled: Open MPI's MPI_Allgather has been seen to return without an error what was half there. Not with
-    errors that this package raises by itself.
+    It may have caused an error of one of several messages, one that MPI has no class for, and objects that cannot be
+    unpickled: Open MPI's MPI_Allgather may return incomplete data without an error. Errors that this package raises
+    have other causes.
     """
     return not isinstance(error, CommError)
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether an exception is MPI's word for a lost rank, or for a communicator that another rank has revoked."""
+    """Whether an exception of MPI reports a lost rank, or a communicator that another rank has revoked."""
     from mpi4py import MPI
 
     return isinstance(error, MPI.Exception) and error.Get_error_class() in (

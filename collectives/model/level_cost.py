@@ -16,7 +16,7 @@ from scaffe.collectives.model.machine import Machine
 from scaffe.collectives.model.simulator import segments_of
 from scaffe.collectives.planning import plan as partition
 from scaffe.collectives.planning.algorithm import Pattern
-from scaffe.collectives.planning.levels import Across, Levels, Phase, Within
+from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Plan, Step
 from scaffe.collectives.shared.schedule import BY_PARTS, Segment
 
@@ -39,7 +39,7 @@ def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: in
     while any(todo):
         for node in levels.topology.nodes:
             _pass(node, todo, clocks, machine)
-        going = [rank for rank, phases in enumerate(todo) if phases and isinstance(phases[0], Across)]
+        going = [rank for rank, phases in enumerate(todo) if phases and isinstance(phases[0], InterNodePhase)]
         if going:
             plans = _plans(levels, pattern, chunk_bytes, todo)
             clocks[going] = clocks[going].max() + finish_times(compile_plans(plans), levels.topology, 1, machine)[going]
@@ -48,7 +48,7 @@ def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: in
     return float(clocks.max())
 
 
-def pass_time(phase: Within, n_ranks: int, machine: Machine) -> float:
+def pass_time(phase: IntraNodePhase, n_ranks: int, machine: Machine) -> float:
     """Predicts a pass of a node of `n_ranks`, an element being a byte: its busiest port's and its busiest sum's time.
 
     Every part is worked on by the rank that owns it, and what nobody owns by all ranks alike.
@@ -81,7 +81,7 @@ def _pass(node: Sequence[int], todo: Sequence[list[Phase]], clocks: np.ndarray, 
     ranks = list(node)
     while True:
         heads = [todo[rank][0] if todo[rank] else None for rank in ranks]
-        if not isinstance(heads[0], Within) or any(head != heads[0] for head in heads):
+        if not isinstance(heads[0], IntraNodePhase) or any(head != heads[0] for head in heads):
             return
         clocks[ranks] = clocks[ranks].max() + pass_time(heads[0], len(ranks), machine)
         for rank in ranks:
@@ -96,7 +96,7 @@ def _plans(levels: Levels, pattern: Pattern, chunk_bytes: int, todo: Sequence[li
 
 
 def _steps(levels: Levels, pattern: Pattern, chunk_bytes: int, rank: int, phase: Phase) -> tuple[Step, ...]:
-    if isinstance(phase, Within) or phase.group.ranks is None:
+    if isinstance(phase, IntraNodePhase) or phase.group.ranks is None:
         return ()
     ranks = list(phase.group.ranks)
     plan = phase.group.plan(levels.collective, pattern, ranks.index(rank), levels.n_elems, chunk_bytes)

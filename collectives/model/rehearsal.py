@@ -1,6 +1,6 @@
 """Runs the executors of all ranks in one process, over messages that behave as badly as MPI allows.
 
-What runs is `executor.Execution` itself: its programs, scratch slots and persistent messages. A receive's memory is
+What runs is `engine.Execution` itself: its programs, scratch slots and persistent messages. A receive's memory is
 filled with garbage when it starts. A message may read the sender's memory at any time from its start until the sender
 has waited for it, and write the receiver's memory as late. Messages of a pair keep their order. A rank may be in its
 next call while others are still in this one.
@@ -19,7 +19,7 @@ import numpy as np
 
 from scaffe.collectives.model.simulator import Operation, SimulationError
 from scaffe.collectives.planning.plan import Plan
-from scaffe.collectives.runtime.executor import Execution
+from scaffe.collectives.runtime.engine import Execution
 
 
 class Timing(Enum):

@@ -3,7 +3,7 @@
 In a clock every worker updates and reads everything. The update's way: the ranks of a node add up their workers'
 updates, each its own part; each node sends every shard of another node its sum, in one message; the shard adds what
 comes. The read's way is the same backwards, without sums. The parts are on their way at once, so that the slowest stage
-(the ranks' ports within a node, the nodes' network ports, the ranks' own work) sets the pace, and the others add what
+(the ranks' ports within a node, the nodes' network ports, the ranks' own work) bounds the time, and the others add what
 one part takes.
 """
 
@@ -23,7 +23,7 @@ from scaffe.collectives.model.machine import Machine
 from scaffe.line_chart import Axis, Chart, Line, Logarithmic, bytes_text
 
 CHUNK_BYTES = 256 << 10
-"""A shard's part goes in pieces of this length at most."""
+"""A shard's part is sent in chunks of this length at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Pattern
-from scaffe.collectives.planning.levels import Across, Levels, Phase, Within
+from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.shared.schedule import Segment, segments
 
@@ -173,7 +173,7 @@ class Simulation:
             raise SimulationError("messages never received: from rank " + ", ".join(lost))
 
 
-def segments_of(phase: Within, n_ranks: int) -> list[Segment]:
+def segments_of(phase: IntraNodePhase, n_ranks: int) -> list[Segment]:
     """What a pass of a node of `n_ranks` does, in elements of the whole buffer."""
     found = segments(phase.collective, n_ranks, phase.stop - phase.start, phase.root, phase.parts)
     return [Segment(part.start + phase.start, part.end + phase.start, part.sources, part.targets) for part in found]
@@ -218,24 +218,24 @@ class LevelSimulation:
 
     def _perform(self, phases: Sequence[Phase], ranks: Sequence[int], seed: int) -> None:
         buffers, defined = ([which[rank] for rank in ranks] for which in (self.buffers, self.defined))
-        if isinstance(phases[0], Within):
+        if isinstance(phases[0], IntraNodePhase):
             for part in segments_of(phases[0], len(ranks)):
                 _combine(part, buffers, defined, self.operation)
             return
         plans = [phase.group.plan(self.levels.collective, self.pattern, place, self.levels.n_elems, self.chunk_elems)
-                 for place, phase in enumerate(phases) if isinstance(phase, Across)]
+                 for place, phase in enumerate(phases) if isinstance(phase, InterNodePhase)]
         Simulation(plans, buffers, self.operation, defined).run(seed)
 
 
 def _groups(waiting: Sequence[Sequence[Phase]]) -> set[tuple[int, ...]]:
     heads = [phases[0] for phases in waiting if phases]
-    return {tuple(head.group.ranks or ()) for head in heads if isinstance(head, Across)}
+    return {tuple(head.group.ranks or ()) for head in heads if isinstance(head, InterNodePhase)}
 
 
 def _meet(ranks: Sequence[int], waiting: Sequence[Sequence[Phase]]) -> bool:
     """Whether all of these ranks are at the same phase, and it is theirs together."""
     heads = [waiting[rank][0] if waiting[rank] else None for rank in ranks]
-    if isinstance(heads[0], Across):
+    if isinstance(heads[0], InterNodePhase):
         return all(head == heads[0] for head in heads) and tuple(heads[0].group.ranks or ()) == tuple(ranks)
     return heads[0] is not None and all(head == heads[0] for head in heads)
 

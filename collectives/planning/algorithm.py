@@ -8,10 +8,10 @@ import pkgutil
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from types import ModuleType
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import algorithms
+from scaffe.collectives.planning.call import Planner
 
 COLLECTIVES = ("reduce", "bcast", "allreduce", "reduce_scatter", "allgather")
 TREE = "tree"
@@ -19,15 +19,17 @@ TREE = "tree"
 
 
 @cache
-def modules() -> dict[tuple[str, str], ModuleType]:
+def registry() -> dict[tuple[str, str], Planner]:
     """Imports all planners.
 
     Returns:
-        (collective, shape) -> module, in alphabetical order of shapes.
+        (collective, shape) -> planner, in alphabetical order of shapes, then of collectives.
     """
-    found = (module.name.rpartition("_") for module in pkgutil.iter_modules(algorithms.__path__))
-    return {(collective, shape): importlib.import_module(f"{algorithms.__name__}.{collective}_{shape}")
-            for collective, _, shape in sorted(found, key=lambda parts: parts[2]) if collective in COLLECTIVES}
+    modules = (importlib.import_module(f"{algorithms.__name__}.{module.name}")
+               for module in pkgutil.iter_modules(algorithms.__path__))
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Planner)]
+    found.sort(key=lambda each: (each.shape, each.collective))
+    return {(each.collective, each.shape): each for each in found}
 
 
 @cache
@@ -35,15 +37,15 @@ def shape_names() -> dict[str, tuple[str, ...]]:
     """The names of each shape, trees excepted.
 
     Returns:
-        Shape -> its names: those of `NAMES` in its modules, the short one first, then the shape itself.
+        Shape -> its names: those that its planners state, the short one first, then the shape itself.
 
     Raises:
         CommError: two shapes share a name.
     """
     found: dict[str, dict[str, None]] = {}
-    for (_, shape), module in modules().items():
+    for (_, shape), each in registry().items():
         if shape != TREE:
-            found.setdefault(shape, {}).update(dict.fromkeys(getattr(module, "NAMES", ())))
+            found.setdefault(shape, {}).update(dict.fromkeys(each.names))
     owner: dict[str, str] = {}
     for shape, given in found.items():
         given[shape] = None
@@ -55,7 +57,7 @@ def shape_names() -> dict[str, tuple[str, ...]]:
 
 def forget() -> None:
     """Clears the cache, so that the next call finds planner files added since."""
-    modules.cache_clear()
+    registry.cache_clear()
     shape_names.cache_clear()
 
 
@@ -72,7 +74,7 @@ class Pattern:
 
     Attributes:
         name: the short form, such as `R` or `CB-8`.
-        shape: `tree`, `ring`, ...: the second part of its planners' module names.
+        shape: `tree`, `ring`, ...: that of its planners.
         levels: for trees, the letters B and C, lowest level first.
         group_ranks: for trees, ranks per group of each level but the last; BY_NODE groups by node.
     """
@@ -206,5 +208,7 @@ def is_divisible(algorithm: str, n_ranks: int) -> bool:
         return True
     if asked.selection or asked.library or asked.is_split:
         return False
-    module = None if asked.pattern is None else modules().get(("reduce", asked.pattern.shape))
-    return asked.pattern is None or (module is not None and not getattr(module, "SUM_DEPENDS_ON", ()))
+    if asked.pattern is None:
+        return True
+    planner = registry().get(("reduce", asked.pattern.shape))
+    return planner is not None and not planner.sum_depends_on

@@ -1,12 +1,14 @@
-"""One collective call as planners see it."""
+"""A collective call as planners see it, what planners say of themselves, and what an algorithm costs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import plan
+from scaffe.collectives.planning.plan import Step
 from scaffe.collectives.topology import Topology
 
 
@@ -68,3 +70,34 @@ class Cost:
     rounds: int
     sent: float
     received: float
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """An algorithm for one collective; `planner` makes it.
+
+    Attributes:
+        plan: gives the steps of a rank, from the rank and a Call; of shape `tree` from the tree (`trees.Tree`) too.
+        collective: what it does: "reduce", "bcast", "allreduce", "reduce_scatter" or "allgather".
+        shape: how it does it. With `tree`, names are compositions such as CB-8.
+        cost: gives the busiest rank's cost from the number of ranks, for trees from the tree. A test checks it.
+        names: what callers call the shape, the short name first; the shape itself is a name too.
+        sum_depends_on: for reductions, what an element's rounding depends on beside the ranks and the root: "position"
+            in the buffer, length of "chunks".
+        cost_chunks: how many chunks `cost` is stated for.
+    """
+
+    plan: Callable[..., list[Step]]
+    collective: str
+    shape: str
+    cost: Callable[..., Cost]
+    names: tuple[str, ...] = ()
+    sum_depends_on: tuple[str, ...] = ()
+    cost_chunks: int = 1
+
+
+def planner(collective: str, shape: str, cost: Callable[..., Cost], names: tuple[str, ...] = (),
+            sum_depends_on: tuple[str, ...] = (),
+            cost_chunks: int = 1) -> Callable[[Callable[..., list[Step]]], Planner]:
+    """Decorates a function that plans a rank's steps, in a file in `algorithms/`; arguments as Planner has them."""
+    return lambda plan: Planner(plan, collective, shape, cost, names, sum_depends_on, cost_chunks)

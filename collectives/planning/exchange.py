@@ -125,4 +125,4 @@ class Halving:
         return self._messages(kind, self._pair, self._whole) if self._pair >= 0 else []
 
     def _messages(self, kind: type, peer: int, interval: Interval) -> list[Step]:
-        return [kind(peer, *piece) for piece in chunks(*interval, self._chunk_elems)]
+        return [kind(peer, *chunk) for chunk in chunks(*interval, self._chunk_elems)]

@@ -1,4 +1,4 @@
-"""Moves a plan from a buffer of its own into pieces of a longer one (pure)."""
+"""Plans a collective on several nodes as phases within nodes and across them (pure)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def relocated(plan: Plan, intervals: Sequence[Interval], n_elems: int) -> Plan:
         intervals: where its elements lie, in order; they do not overlap.
         n_elems: length of the buffer that the intervals are of.
     """
-    places = _Places(intervals)
-    steps = tuple(type(step)(step.peer, *piece) for step in plan for piece in places.of(step.start, step.stop))
+    mapping = _IntervalMap(intervals)
+    steps = tuple(type(step)(step.peer, *part) for step in plan for part in mapping.of(step.start, step.stop))
     return Plan(plan.rank, plan.n_ranks, n_elems, steps)
 
 
-class _Places:
+class _IntervalMap:
     def __init__(self, intervals: Sequence[Interval]) -> None:
         ends = list(accumulate(stop - start for start, stop in intervals))
         self._rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
 
     def of(self, start: int, stop: int) -> Iterator[Interval]:
-        """The pieces of the longer buffer that elements [start, stop) of the plan's buffer lie in."""
+        """The intervals of the longer buffer in which elements [start, stop) of the plan's buffer lie."""
         for first, end, place in self._rows:
             low, high = max(start, first), min(stop, end)
             if low < high:
@@ -80,7 +80,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class IntraNodePhase:
     """A pass over the memory of a node's ranks.
 
     Attributes:
@@ -98,13 +98,13 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Across:
+class InterNodePhase:
     """The collective itself by messages among one rank of each node."""
 
     group: Group
 
 
-Phase = Within | Across
+Phase = IntraNodePhase | InterNodePhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Levels:
         else:
             found = self._led_parts(rank) if by_parts else self._led(rank)
         alone = len(self._node(rank)) == 1
-        return [phase for phase in found if isinstance(phase, Across) or not alone]
+        return [phase for phase in found if isinstance(phase, InterNodePhase) or not alone]
 
     def _node(self, rank: int) -> tuple[int, ...]:
         return self.topology.nodes[self.topology.node_of_rank[rank]]
@@ -146,11 +146,11 @@ class Levels:
         node_root = self._node(rank).index(leader)
         found: list[Phase] = []
         if self.collective != "bcast":
-            found.append(Within("reduce", 0, self.n_elems, node_root))
+            found.append(IntraNodePhase("reduce", 0, self.n_elems, node_root))
         if rank == leader:
-            found.append(Across(Group(Topology.flat(len(leaders)), root_node, leaders)))
+            found.append(InterNodePhase(Group(Topology.flat(len(leaders)), root_node, leaders)))
         if self.collective != "reduce":
-            found.append(Within("bcast", 0, 0 if self.leaves_one_per_node else self.n_elems, node_root))
+            found.append(IntraNodePhase("bcast", 0, 0 if self.leaves_one_per_node else self.n_elems, node_root))
         return found
 
     def _led_parts(self, rank: int) -> list[Phase]:
@@ -160,10 +160,11 @@ class Levels:
         counts = tuple(bounds[ranks[-1] + 1] - bounds[ranks[0]] for ranks in self.topology.nodes)
         first, end = bounds[node[0]], bounds[node[-1] + 1]
         parts = tuple((bounds[owner], bounds[owner + 1], place) for place, owner in enumerate(node))
-        across = Across(Group(Topology.flat(len(counts)), 0, self.topology.leaders, counts))
-        is_sum = self.collective == "reduce_scatter"
-        before = Within("reduce", 0, self.n_elems) if is_sum else Within("allgather", 0, self.n_elems, parts=parts)
-        after = Within("bcast", first, end) if is_sum else Within("bcast", 0, self.n_elems)
+        across = InterNodePhase(Group(Topology.flat(len(counts)), 0, self.topology.leaders, counts))
+        before = IntraNodePhase("allgather", 0, self.n_elems, parts=parts)
+        after = IntraNodePhase("bcast", 0, self.n_elems)
+        if self.collective == "reduce_scatter":
+            before, after = IntraNodePhase("reduce", 0, self.n_elems), IntraNodePhase("bcast", first, end)
         return [before, *([across] if rank == node[0] else []), after]
 
     def _n_shares(self) -> int:
@@ -176,18 +177,18 @@ class Levels:
         parts = shares(self.n_elems, self._n_shares())
         found: list[Phase] = []
         if self.collective != "bcast":
-            found.append(Within("reduce_scatter", 0, self.n_elems, parts=parts))
+            found.append(IntraNodePhase("reduce_scatter", 0, self.n_elems, parts=parts))
         elif is_roots:
-            found.append(Within("bcast", 0, self.n_elems, node.index(self.root)))
-        found += [Across(Group(Topology.flat(self.topology.n_nodes), root_node, self._numbered(share), None,
+            found.append(IntraNodePhase("bcast", 0, self.n_elems, node.index(self.root)))
+        found += [InterNodePhase(Group(Topology.flat(self.topology.n_nodes), root_node, self._numbered(share), None,
                                ((start, stop),)))
                   for start, stop, share in parts if node[share] == rank]
         if self.collective == "reduce" or self.leaves_one_per_node:
             node_root = node.index(self.root) if is_roots else 0
             if is_roots or self.leaves_one_per_node:
-                found.append(Within("gather", 0, self.n_elems, node_root, parts))
+                found.append(IntraNodePhase("gather", 0, self.n_elems, node_root, parts))
         elif self.collective == "allreduce" or not is_roots:
-            found.append(Within("allgather", 0, self.n_elems, parts=parts))
+            found.append(IntraNodePhase("allgather", 0, self.n_elems, parts=parts))
         return found
 
     def _split_parts(self, rank: int) -> list[Phase]:
@@ -201,17 +202,17 @@ class Levels:
         across = [self._across_parts(bounds, place) for place, owner in enumerate(node[:n_shares]) if owner == rank]
         if self.collective == "reduce_scatter":
             last = tuple((start, stop, place % n_shares) for start, stop, place in beyond)
-            return [Within("reduce_scatter", 0, self.n_elems, parts=everyone), *across,
-                    *([Within("allgather", 0, self.n_elems, parts=last)] if beyond else [])]
-        return [*([Within("allgather", 0, self.n_elems, parts=tuple(beyond))] if beyond else []), *across,
-                Within("allgather", 0, self.n_elems, parts=everyone)]
+            return [IntraNodePhase("reduce_scatter", 0, self.n_elems, parts=everyone), *across,
+                    *([IntraNodePhase("allgather", 0, self.n_elems, parts=last)] if beyond else [])]
+        return [*([IntraNodePhase("allgather", 0, self.n_elems, parts=tuple(beyond))] if beyond else []), *across,
+                IntraNodePhase("allgather", 0, self.n_elems, parts=everyone)]
 
-    def _across_parts(self, bounds: Sequence[int], share: int) -> Across:
+    def _across_parts(self, bounds: Sequence[int], share: int) -> InterNodePhase:
         n_shares = self._n_shares()
         owners = [ranks[share::n_shares] for ranks in self.topology.nodes]
         counts = tuple(sum(bounds[owner + 1] - bounds[owner] for owner in ranks) for ranks in owners)
         intervals = tuple((bounds[owner], bounds[owner + 1]) for ranks in owners for owner in ranks)
-        return Across(Group(Topology.flat(len(counts)), 0, self._numbered(share), counts, intervals))
+        return InterNodePhase(Group(Topology.flat(len(counts)), 0, self._numbered(share), counts, intervals))
 
     def _numbered(self, number: int) -> tuple[int, ...]:
         return tuple(ranks[number] for ranks in self.topology.nodes)

@@ -22,33 +22,31 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.messages import message
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+@message
+class _Transfer:
+    """A message of elements [start, stop) between this rank and rank `peer`."""
+
+    peer: int
+    start: int
+    stop: int
+
+
+@message
+class Send(_Transfer):
     """Send elements [start, stop) to rank `peer`."""
 
-    peer: int
-    start: int
-    stop: int
 
-
-@dataclass(frozen=True, slots=True)
-class Recv:
+@message
+class Recv(_Transfer):
     """Overwrite elements [start, stop) with the next message from rank `peer`."""
 
-    peer: int
-    start: int
-    stop: int
 
-
-@dataclass(frozen=True, slots=True)
-class RecvReduce:
+@message
+class RecvReduce(_Transfer):
     """Replace elements [start, stop) by op(own, received) with the next message from rank `peer`."""
-
-    peer: int
-    start: int
-    stop: int
 
 
 Step = Send | Recv | RecvReduce
@@ -123,7 +121,7 @@ class Instruction:
 
 
 class _Intervals:
-    """The buffer cut at the ends of all steps' intervals, and the steps that have touched each piece so far."""
+    """The buffer cut at the ends of all steps' intervals, and the steps that have touched each cell so far."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         cuts = sorted({step.start for step in steps} | {step.stop for step in steps})
@@ -131,25 +129,25 @@ class _Intervals:
         self._touched = [-1] * len(cuts)
         self._sends: list[list[int]] = [[] for _ in cuts]
 
-    def _pieces(self, step: Step) -> range:
+    def _cells(self, step: Step) -> range:
         return range(self._index[step.start], self._index[step.stop])
 
     def last_touch(self, step: Step) -> int:
         """The latest noted step that touches the interval of `step`; -1 if there is none."""
-        return max(self._touched[piece] for piece in self._pieces(step))
+        return max(self._touched[cell] for cell in self._cells(step))
 
     def sends(self, step: Step) -> list[int]:
         """The noted sends that read the interval of `step`, earliest first."""
-        return sorted({send for piece in self._pieces(step) for send in self._sends[piece]})
+        return sorted({send for cell in self._cells(step) for send in self._sends[cell]})
 
     def note(self, number: int, step: Step) -> None:
         """Note that `step` touches its interval; a receive clears the sends noted there, which it has waited for."""
-        for piece in self._pieces(step):
-            self._touched[piece] = number
+        for cell in self._cells(step):
+            self._touched[cell] = number
             if isinstance(step, Send):
-                self._sends[piece].append(number)
+                self._sends[cell].append(number)
             else:
-                self._sends[piece] = []
+                self._sends[cell] = []
 
 
 def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], dict[int, list[int]]]:

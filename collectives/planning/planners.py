@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import trees as tree
-from scaffe.collectives.planning.algorithm import COLLECTIVES, TREE, Algorithm, Pattern, modules, shape_names
+from scaffe.collectives.planning.algorithm import COLLECTIVES, TREE, Algorithm, Pattern, registry, shape_names
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.plan import Plan
 from scaffe.collectives.topology import Topology
@@ -29,12 +29,12 @@ def plans(collective: str, pattern: Pattern, call: Call) -> list[Plan]:
 
 def can(collective: str, pattern: Pattern) -> bool:
     """Whether there is a planner for `collective` by `pattern`."""
-    return (collective, pattern.shape) in modules()
+    return (collective, pattern.shape) in registry()
 
 
 def shapes(collective: str) -> list[str]:
     """The shapes that can do `collective`, trees among them."""
-    return [shape for done, shape in modules() if done == collective]
+    return [shape for done, shape in registry() if done == collective]
 
 
 def short_names(collective: str) -> list[str]:
@@ -49,7 +49,7 @@ def _planner(collective: str, pattern: Pattern, call: Call) -> Callable[[int], P
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
     if not can(collective, pattern):
         raise CommError(f"algorithm {pattern.name!r} cannot do {collective}: {', '.join(shapes(collective))} can")
-    make = modules()[collective, pattern.shape].plan
+    make = registry()[collective, pattern.shape].plan
     trees = (tree.build(pattern, call.topology, call.root),) if pattern.shape == TREE else ()
     idle = call.n_ranks == 1 or call.n_elems == 0
     return lambda rank: Plan(rank, call.n_ranks, call.n_elems, () if idle else tuple(make(rank, call, *trees)))

@@ -1,84 +1,92 @@
-"""Transport, node group and library calls for one kind of memory."""
+"""Runs collectives on one communicator: plans become lists of calls on prepared messages, which are kept and run
+again."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.planning.levels import Group
-from scaffe.collectives.planning.plan import Plan, Recv, Send, Step
+from scaffe.collectives.planning.plan import Kind, Plan, Recv, RecvReduce, Send, Step, compile_plan
 from scaffe.collectives.planning.planners import require
 from scaffe.collectives.runtime.arguments import CallSignature
-from scaffe.collectives.runtime.executor import Execution
-from scaffe.collectives.runtime.helper_threads import ANYONE, Watch
+from scaffe.collectives.runtime.backend import Backend
+from scaffe.collectives.runtime.helper_threads import ANYONE, NONE, Watch
 from scaffe.collectives.runtime.mismatch import require_alike
-from scaffe.collectives.runtime.node_levels import SharedLevels
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire
-from scaffe.collectives.transport.transport import TAG, Transport
-from scaffe.collectives.transport.wire import WireTransport
+from scaffe.collectives.transport.transport import TAG, Message, Transport
+
+RECEIVES_AHEAD = 8
+"""Receives posted before their turn: enough to keep a link busy while a chunk is summed."""
 
 
-class Calls(Protocol):
-    """Another library's collectives behind our signatures."""
-
-    fault: str
-    """Why these ranks cannot use it; empty where they can."""
-
-    def run(self, collective: str, source: Any, array: Any, op: str, root: int) -> None:
-        """The collective of that name from `source` into `array`, which may be the same."""
-
-
-class Backend:
-    """What one engine uses for host memory; other kinds of memory derive from it.
+class Execution:
+    """One plan on one array: a fixed list of calls on messages that are set up ahead.
 
     Attributes:
-        transport: makes messages.
-        levels: the node's ranks as a group that works on shared memory.
-        calls: libraries' own collectives, by the name of their algorithm.
+        calls: what `run` calls, in order.
+        waits_for: the peer that each of them waits for; NONE for sums.
     """
 
-    def __init__(self, transport: Transport, levels: SharedLevels, calls: Mapping[str, Calls]) -> None:
-        self.transport, self.levels, self.calls = transport, levels, calls
-
-    def fault(self, algorithm: Algorithm) -> str:
-        """Why `algorithm` cannot run on this memory, beyond what the ranks' topology says; empty where it can."""
-        if not algorithm.library:
-            return ""
-        if algorithm.library not in self.calls:
-            return f"algorithm '{algorithm}' is not for arrays in this memory: known are {', '.join(self.calls)}"
-        return self.calls[algorithm.library].fault
-
-    def refuse_on_helper(self, collective: str, algorithm: Algorithm) -> None:
-        """Raises CommError where the non-blocking form cannot be had from `algorithm`."""
-
-    def point(self, after: Any) -> Any:
-        """Gives `after`, or the end of the caller's work so far, as `begin` takes it; None in host memory."""
-
-    def copy(self, target: Any, source: Any) -> None:
-        """Between `begin` and `end`: copies `source` into `target`; host memory has been copied already."""
-
-    def wired(self, wire: str) -> Transport:
-        """Makes a transport for one plan whose messages carry float32 numbers in 16 bits (see `transport.wire`)."""
-        return WireTransport(self.transport, wire)
-
-    def begin(self, after: Any) -> None:
-        """Begins a collective, which follows the point `after` on a device; host memory has no such order."""
-
-    def end(self) -> Any:
-        """The host's part of the collective is done.
-
-        Returns:
-            The point on the device at which the result is there; None where it is there at once.
+    def __init__(self, plan: Plan, array: Any, op: str, transport: Transport,
+                 ranks: Sequence[int] | None = None) -> None:
+        """Args:
+            plan: this rank's.
+            array: flat, in the transport's memory; it is not kept alive.
+            op: of RecvReduce.
+            transport: makes the messages.
+            ranks: the transport's rank of each rank of the plan, where they differ.
         """
+        self._transport, self._op = transport, op
+        self._flat = transport.view(array) if plan.steps else array
+        n_reduces = sum(isinstance(step, RecvReduce) for step in plan.steps)
+        slots = range(min(RECEIVES_AHEAD, n_reduces))
+        self._slots = [transport.scratch(slot, plan.scratch_elems, array) for slot in slots]
+        peers = [ranks[step.peer] if ranks is not None else step.peer for step in plan.steps]
+        self._messages = self._make_messages(plan, peers)
+        program = compile_plan(plan, RECEIVES_AHEAD)
+        self.calls: list[Callable[[], object]] = [self._call(line.kind, line.step) for line in program]
+        self.waits_for = [NONE if line.kind is Kind.COMBINE else peers[line.step] for line in program]
 
-    def abandon(self) -> None:
-        """The collective has failed."""
+    def run(self, watch: Watch) -> None:
+        """Runs the plan once. `watch` is told of the progress, so that it can name a missing peer."""
+        watch.begin(self.waits_for)
+        for watch.position, call in enumerate(self.calls):
+            call()
+        watch.end()
+
+    def free(self) -> None:
+        """Frees the messages."""
+        for message, _ in self._messages:
+            message.Free()
+
+    def _make_messages(self, plan: Plan, peers: list[int]) -> list[tuple[Message, Callable[[], object] | None]]:
+        """Per step its message and, for a RecvReduce, the sum that follows."""
+        made: list[tuple[Message, Callable[[], object] | None]] = []
+        n_reduces = 0
+        for step, peer in zip(plan.steps, peers, strict=True):
+            part = self._flat[step.start : step.stop]
+            if isinstance(step, Send):
+                made.append((self._transport.sender(part, peer), None))
+            elif isinstance(step, RecvReduce):
+                slot = self._slots[n_reduces % RECEIVES_AHEAD][: part.size]
+                combine = self._transport.combiner(part, slot, self._op)
+                made.append((self._transport.receiver(slot, peer), combine))
+                n_reduces += 1
+            else:
+                made.append((self._transport.receiver(part, peer), None))
+        return made
+
+    def _call(self, kind: Kind, step: int) -> Callable[[], object]:
+        message, combine = self._messages[step]
+        if kind is Kind.COMBINE and combine is not None:
+            return combine
+        return message.Start if kind in (Kind.POST, Kind.SEND) else message.Wait
 
 
 PLANS_KEPT = 1024
@@ -90,7 +98,7 @@ Run = Callable[[Any, Any], None]
 
 
 class Engine:
-    """Blocking collectives on a communicator, a channel and a cache of plans of its own.
+    """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans.
 
     Attributes:
         watch: knows where this engine's thread is.
@@ -160,7 +168,7 @@ class Engine:
         return there_and_back
 
     def free(self) -> None:
-        """Gives back to MPI the messages of all plans; nothing runs, or will."""
+        """Frees the messages of all plans. Nothing runs any more."""
         for execution in self._executions.values():
             execution.free()
         self._executions.clear()
@@ -200,7 +208,7 @@ class Engine:
         return ""
 
     def _runner(self, signature: CallSignature, backend: Backend) -> Run:
-        """What runs the signature's collective from now on."""
+        """Makes the call that runs the signature's collective."""
         algorithm, watch = signature.algorithm, self.watch
         if algorithm.library:
             call = backend.calls[algorithm.library].run
@@ -250,5 +258,5 @@ class Engine:
 
 
 def _tag(signature: CallSignature) -> int:
-    """Messages of different calls do not meet: ranks whose calls differ wait, and are found out (see `mismatch`)."""
+    """A tag made of the call: messages of different calls never match, so that a mismatch is detected (`mismatch`)."""
     return TAG + 1 + crc32(str(signature).encode()) % TAGS

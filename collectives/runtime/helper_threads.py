@@ -1,5 +1,4 @@
-"""The threads beside the caller's: one carries non-blocking collectives forward, one watches over ranks that do not
-come."""
+"""The threads beside the caller's: one runs non-blocking collectives, one ends the job where a rank does not come."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.request import Request
-from scaffe.collectives.suspend import Awake
 from scaffe.threads import Thread
 
 Task = Callable[[], object]
-"""What it returns, if anything, is the point at which the result is there (see Request.finish)."""
+"""Returns the point on a device at which the result is there, if any (see Request.finish)."""
 
 LAST_CALL_SECONDS = 1.0
-"""How long the end of the program waits for what is under way."""
+"""How long the program waits at its end for a collective under way."""
 
 
 class ProgressThread:
@@ -53,7 +52,7 @@ class ProgressThread:
             atexit.unregister(self._leave)
 
     def _leave(self) -> None:
-        """Lets callbacks return before the interpreter ends, as one in C++ (PyTorch's futures) aborts it otherwise."""
+        """Lets callbacks return before the interpreter ends: one in C++ (PyTorch's futures) would abort it."""
         if self._thread is not None:
             self._tasks.put(None)
             self._thread.join(LAST_CALL_SECONDS)
@@ -78,7 +77,7 @@ ANYONE = (ANY,)
 
 
 class Watch:
-    """Where one thread is in its collective. Written by that thread, read by the watchdog: no lock is needed.
+    """Where one thread is in its collective. That thread writes it, the watchdog reads it: no lock is needed.
 
     Attributes:
         position: index of the call that the collective is at.
@@ -91,7 +90,7 @@ class Watch:
             rank: this one.
             deadline: seconds without progress that are too long.
             expired: called with a line, once, from the watchdog's thread when the deadline has passed.
-            waiting: called from there now and then while there is no progress.
+            waiting: called from that thread now and then while there is no progress.
             late: gives the ranks that a call inside MPI may wait for, as far as can be told.
         """
         self.position = 0
@@ -120,7 +119,7 @@ class Watch:
         self._waits_for = ()
 
     def close(self) -> None:
-        """Nobody waits here any longer, whatever has begun and not ended."""
+        """Ends the watch, whatever has begun and not ended."""
         self._waits_for = ()
         self._closed.set()
 
@@ -131,7 +130,7 @@ class Watch:
 
     @contextmanager
     def for_any(self, label: str) -> Iterator[None]:
-        """Around a call of MPI's that returns when other ranks have made it too; one that fails waits no longer."""
+        """Watches, as a context, over a call of MPI that returns when the other ranks have made it too."""
         self.label = label
         self.begin(ANYONE)
         try:
@@ -149,12 +148,12 @@ class Watch:
         return waits_for[position] if position < len(waits_for) else NONE
 
     def _run(self) -> None:
-        seen, waited = (-1, -1), Awake()
+        seen, waited = (-1, -1), SuspendAwareClock()
         while not self._closed.wait(min(TICK_SECONDS, self._deadline / 4)):
             now = (self._n_runs, self.position)
             peer = self._peer()
             if now != seen or peer == NONE:
-                seen, waited = now, Awake()
+                seen, waited = now, SuspendAwareClock()
                 continue
             self._waiting()
             if waited.seconds() > self._deadline:

@@ -1,4 +1,4 @@
-"""Arrays of other libraries in host memory: PyTorch's, JAX's and whatever else NumPy can view without a copy."""
+"""The kinds of memory that arrays lie in, and arrays of other libraries (array interface, DLPack) viewed as NumPy's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DLPACK_CPU = 1
 
 
 def is_on_host(array: Any) -> bool:
-    """Whether `array`, none of NumPy's, says by DLPack or by `__array_interface__` that it lies in host memory.
+    """Whether `array`, which is not NumPy's, says by DLPack or `__array_interface__` that it lies in host memory.
 
     PyTorch's type has `__cuda_array_interface__` wherever a tensor lies, so DLPack is asked first.
     """
@@ -34,7 +34,7 @@ def viewed(array: Any) -> np.ndarray:
         array: NumPy's, or one for which `is_on_host` is true.
 
     Raises:
-        CommError: its owner does not give its memory away (a tensor that requires a gradient: detach it).
+        CommError: its library does not export it (a tensor that requires a gradient: detach it).
     """
     if isinstance(array, np.ndarray):
         return array
@@ -64,17 +64,17 @@ class Memory(Protocol):
         """Copies the flat `source` into the flat `target`, in the caller's order."""
 
     def prepared(self, target: Any, source: Any) -> Any:
-        """Where a collective in `target` finds its values: there already, or in `source`, from where it copies them."""
+        """The array from which a collective in `target` takes its values: `target`, filled here, or `source`."""
 
     def point(self, after: Any) -> Any:
-        """After `after`, in the caller's order, a point for those who wait; None where there is no such order."""
+        """A point on a device after the event `after`, in the caller's stream; None in host memory."""
 
     def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
         """Allocates a zeroed flat array of this process's own."""
 
 
 class HostMemory:
-    """NumPy's arrays, and others' that NumPy can view (see `foreign`)."""
+    """NumPy's arrays, and those that NumPy can view by the array interface or DLPack (see `viewed`)."""
 
     name = "host"
 

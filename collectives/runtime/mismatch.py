@@ -1,8 +1,8 @@
-"""Finds ranks that make different collective calls, though each of them has made its call together with all before.
+"""Detects ranks that make different collective calls, each of which all ranks have agreed on before.
 
-Ranks compare a call when they make it for the first time (see `engine`). After that a call costs no comparison, and one
-that differs leaves ranks waiting for each other. Whoever has waited for a while tells rank 0 its last calls; rank 0,
-once it waits too, compares them with its own by their numbers and ends the job with a line that says what differs.
+Ranks compare a call when they make it for the first time (see `engine`). A repeated call is not compared, and one that
+differs leaves ranks waiting for each other. A rank that has waited for a while sends rank 0 its last calls. Once rank 0
+waits too, it compares them with its own by their numbers and ends the job with a line that says what differs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def require_alike(calls: Sequence[tuple[str, str]]) -> None:
 
 
 class MismatchDetector:
-    """The calls of this rank, and the exchange about them.
+    """Records the calls of this rank and exchanges them with the other ranks.
 
     `record` and `recorded` are for the thread that makes calls, the other methods for threads that wait.
     """
@@ -86,8 +86,7 @@ class MismatchDetector:
 
     @contextmanager
     def recorded(self, call: object) -> Iterator[None]:
-        """Around a call whose CommError is that of all ranks: what differs in it is known then, and those that follow
-        may go on."""
+        """Records a call, as a context. A CommError in it is one on all ranks: then the record is taken back."""
         self.record(call)
         try:
             yield
@@ -96,7 +95,7 @@ class MismatchDetector:
             raise
 
     def check(self) -> None:
-        """This rank has waited for a while: tells rank 0, or on rank 0 compares what others have told."""
+        """To be called when this rank has waited for a while: sends rank 0 its calls, or compares them on rank 0."""
         if self._comm is None:
             return
         with self._lock:
@@ -108,11 +107,10 @@ class MismatchDetector:
     def late(self) -> list[int]:
         """Finds who is missing when the deadline has passed inside MPI.
 
-        Only rank 0 is told what ranks do; elsewhere this leaves rank 0 time to end the job, and where it does not, it
-        is rank 0 that is missing.
+        Only rank 0 is sent the calls. Another rank leaves it time to end the job, and names rank 0 where it does not.
 
         Returns:
-            Ranks that have not told of this rank's last call.
+            Ranks that have not sent this rank's last call.
         """
         if self._comm is None:
             return []
@@ -124,14 +122,14 @@ class MismatchDetector:
             return [rank for rank in range(1, self._comm.size) if max(self._told.get(rank, {0: ""})) < self._n_calls]
 
     def settle(self) -> None:
-        """A collective failed inside MPI: leaves time to find out whether ranks made different calls."""
+        """After a failure inside MPI: leaves rank 0 time to find out whether ranks made different calls."""
         until = time.monotonic() + SETTLE_SECONDS
         while self._comm is not None and time.monotonic() < until:
             self.check()
             time.sleep(POLL_SECONDS)
 
     def drain(self) -> None:
-        """Before the communicator is freed: rank 0 takes in all that it has been told. All ranks call it."""
+        """Receives, on rank 0, all that has been sent, before the communicator is freed. All ranks call it."""
         if self._comm is None:
             return
         for source, n_sent in enumerate(self._comm.gather(self._n_sent) or ()):

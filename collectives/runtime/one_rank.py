@@ -1,4 +1,4 @@
-"""One rank by itself: what `Ranks` does for several, without MPI."""
+"""One rank without MPI: the methods of `Ranks` where there are no other ranks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scaffe.collectives.tuning.device_choice import ONE_CARD, Links
 
 
 class NoWindows:
-    """Memory that no other rank shares."""
+    """The windows of one rank: no memory is shared."""
 
     def find(self, array: Any) -> None:
-        """No array lies in a window."""
+        """Returns None: no array lies in a window."""
 
 
 class NoOthers:
-    """No other rank's call could differ."""
+    """Records no calls: no other rank's could differ."""
 
     def record(self, call: object) -> None:
-        """Nobody asks."""
+        """Does nothing."""
 
 
 class OneRank:
-    """See Ranks: the same methods, with nobody to agree with or to wait for."""
+    """The methods of Ranks for one rank: nothing is agreed on, sent or waited for."""
 
     def __init__(self) -> None:
         self.topology, self.patience = Topology([0]), 0.0
@@ -91,7 +91,7 @@ class OneRank:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
-    def lasting_messages(self) -> NoReturn:
+    def fault_tolerant_messages(self) -> NoReturn:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 

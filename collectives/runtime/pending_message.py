@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.suspend import Awake
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.transport.transport import PollBackoff
 
 ANY = -1
@@ -26,7 +26,7 @@ class Envelope(NamedTuple):
 
 
 class Owner(Protocol):
-    """Whose messages they are.
+    """What a pending message needs of the PointToPoint that started it.
 
     Attributes:
         mpi: mpi4py's module.
@@ -45,7 +45,7 @@ class Owner(Protocol):
         """Reads the `status` of a message from or into `array`."""
 
     def failure(self, error: Exception, what: str) -> Exception:
-        """What to raise where MPI fails on a message, which `what` says."""
+        """What to raise where MPI fails on a message; `what` describes the message."""
 
 
 class PendingMessage:
@@ -92,13 +92,13 @@ class PendingMessage:
         return self._envelope
 
     def is_under_way(self) -> bool:
-        """Asks whether it is; one that has failed is not."""
+        """Whether it is still under way; one that has failed is not."""
         with suppress(CommError):
             return self.test() is None
         return False
 
     def finish(self, status: Any) -> None:
-        """Note that MPI has said it is done; ``status`` is mpi4py's."""
+        """Records that MPI has completed it; ``status`` is mpi4py's."""
         self._envelope = self._owner.envelope(status, self._array)
         self._owner.pending.discard(self)
 
@@ -117,7 +117,7 @@ class PendingMessage:
         if (envelope := self.test()) is not None:
             return envelope
         limit = self._owner.deadline if timeout is None else timeout
-        waited, backoff = Awake(), PollBackoff()
+        waited, backoff = SuspendAwareClock(), PollBackoff()
         backoff.start()
         while (envelope := self.test()) is None:
             if waited.seconds() > limit:
@@ -126,7 +126,7 @@ class PendingMessage:
         return envelope
 
     def cancel(self) -> None:
-        """Gives up a receive that nothing has come for. Where something has, it is received and thrown away."""
+        """Cancels a receive. A message that has come for it already is received and dropped."""
         if self._envelope is None:
             self.request.Cancel()
             self.request.Wait(self._status)

@@ -1,4 +1,4 @@
-"""Messages between two ranks, outside the calls that all ranks agree on: for servers and their clients."""
+"""Messages between two ranks, which other ranks need not know of: for servers and their clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.fault_tolerance import ulfm
 from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import MAX_BYTES, existing_rank, integer
-from scaffe.collectives.runtime.freed import Forkable
+from scaffe.collectives.runtime.freed_communicator import ForkAware
 from scaffe.collectives.runtime.pending_message import ANY, Envelope, PendingMessage
 
 MAX_TAG = 32_767
@@ -21,16 +21,16 @@ LAST_TAG = MAX_TAG + 1
 
 
 class Losses(Protocol):
-    """Knows which ranks are lost, and which of MPI's exceptions that has caused."""
+    """Knows which ranks are lost, and which exceptions of MPI a loss has caused."""
 
     def check_peer(self, rank: int) -> None:
         """Raises RankLost where a message to that rank is known not to arrive."""
 
-    def translated(self, error: Exception) -> Exception:
+    def as_rank_lost(self, error: Exception) -> Exception:
         """What to raise for an exception: RankLost for a loss, itself otherwise."""
 
 
-class PointToPoint(Forkable):
+class PointToPoint(ForkAware):
     """Sends and receives of one rank; `Communicator.messages`.
 
     Arrays are contiguous NumPy arrays of any plain dtype in host memory, of at most 2 GiB. Messages from one rank to
@@ -45,7 +45,7 @@ class PointToPoint(Forkable):
         mpi: mpi4py's module; an import in every call would cost as much as the call.
     """
 
-    reaching = ("_comm", "mpi", "is_done")
+    rank_attributes = ("_comm", "mpi", "is_done")
 
     def __init__(self, comm: Any, deadline: float, losses: Losses) -> None:
         """Args:
@@ -63,7 +63,7 @@ class PointToPoint(Forkable):
         from mpi4py import MPI
 
         self.mpi: Any = MPI
-        self.leave_in_child()
+        self.invalidate_in_child()
 
     def send(self, array: np.ndarray, dest: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sends `array` to rank `dest`; returns when the array may be written again."""
@@ -188,7 +188,7 @@ class PointToPoint(Forkable):
 
     def failure(self, error: Exception, what: str) -> Exception:
         """What to raise where MPI fails on a message, which `what` says: RankLost for a loss, CommError otherwise."""
-        found = self._losses.translated(error)
+        found = self._losses.as_rank_lost(error)
         return found if found is not error else CommError(f"{what}: {str(error).splitlines()[0]}")
 
     def envelope(self, status: Any, array: np.ndarray | None) -> Envelope:
@@ -235,17 +235,17 @@ def _any(name: str, value: int) -> str:
     return f"any {name}" if value == ANY else f"{name} {value}"
 
 
-class LastingMessages(Forkable):
-    """Sends and receives that go on between the ranks that are left (`Communicator.lasting_messages`).
+class FaultTolerantMessages(ForkAware):
+    """Sends and receives that survive the loss of ranks (`Communicator.fault_tolerant_messages`).
 
-    A call that a lost rank makes fail raises RankLost, once the loss is known; what others send comes as ever. Nothing
-    is revoked, so whoever hears of no loss does not find out.
+    A call that fails by a lost rank raises RankLost once the loss is known; messages of other ranks come as before.
+    Nothing is revoked, so a rank that exchanges nothing with a lost one is not notified.
 
     Attributes:
         messages: the sends and receives; for one thread.
     """
 
-    reaching = ("_comm",)
+    rank_attributes = ("_comm",)
 
     def __init__(self, comm: Any, deadline: float) -> None:
         """Args:
@@ -254,10 +254,10 @@ class LastingMessages(Forkable):
         """
         self._comm, self._lost = comm, ()
         self.messages = PointToPoint(comm, deadline, self)
-        self.leave_in_child()
+        self.invalidate_in_child()
 
     def lost(self) -> tuple[int, ...]:
-        """The ranks that this one knows to be lost, ascending; from now on receives from any source do without them."""
+        """The ranks known to be lost, ascending. Receives from any source no longer wait for them."""
         failed = self._comm.Get_failed()
         if failed.size > len(self._lost):
             self._comm.Ack_failed(failed.size)
@@ -286,7 +286,7 @@ class LastingMessages(Forkable):
             return False
 
     def free(self) -> None:
-        """Gives the communicator back to MPI; all ranks call it."""
+        """Frees the communicator; all ranks call it."""
         self._comm.Free()
 
     def check_peer(self, rank: int) -> None:
@@ -294,6 +294,6 @@ class LastingMessages(Forkable):
         if rank in self._lost:
             raise RankLost(self._comm.rank, self._lost)
 
-    def translated(self, error: Exception) -> Exception:
+    def as_rank_lost(self, error: Exception) -> Exception:
         """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""
         return RankLost(self._comm.rank, self.lost()) if ulfm.is_loss(error) else error

@@ -6,23 +6,20 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scaffe.collectives.cuda.device import current, make_current
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.fencing import FENCE
-from scaffe.collectives.fault_tolerance.losses import Losses, telling
+from scaffe.collectives.fault_tolerance.losses import Losses, loss_notification
 from scaffe.collectives.launch import may_use_threads
-from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import arguments, memories
+from scaffe.collectives.runtime import groups, memories
 from scaffe.collectives.runtime.arguments import Allocation, CallSignature
-from scaffe.collectives.runtime.engine import Backend, Engine
+from scaffe.collectives.runtime.backend import Backend, SharedLevels
+from scaffe.collectives.runtime.device_on_demand import DeviceOnDemand, device_call
+from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
 from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.mpi_calls import MpiCalls
-from scaffe.collectives.runtime.mpi_resources import give_back
-from scaffe.collectives.runtime.node_levels import SharedLevels, node_comm
-from scaffe.collectives.runtime.objects import ObjectCall
-from scaffe.collectives.runtime.point_to_point import LastingMessages, PointToPoint
+from scaffe.collectives.runtime.mpi_calls import MpiCalls, ObjectCall
+from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
@@ -34,7 +31,6 @@ from scaffe.collectives.tuning.table import TuningTable
 if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
 
-AUTO = Algorithm(selection="auto")
 OUTLAST_SECONDS = 30.0
 """Where ranks may be lost, waiting takes two deadlines, or this much more than one: a stopped rank is ended then."""
 
@@ -49,40 +45,40 @@ class Ranks:
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
         messages: between two ranks.
+        on_device: device memory, once a call needs it.
         losses, check_lost, has_ended: what is known of losses; raises RankLost after one; whether all ranks know.
         patience: seconds after which waiting ends the job.
     """
 
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
-                 node_of_rank: Sequence[Hashable] | None = None, whole: Losses | None = None) -> None:
+                 node_of_rank: Sequence[Hashable] | None = None, parent: Losses | None = None) -> None:
         """Args:
             comm: see the class.
             deadline: seconds after which a peer that does not come is missing.
             give_up: ends the job with a line when a peer is missing.
-            node_of_rank, whole: as Communicator has them.
+            node_of_rank, parent: as Communicator has them.
         """
-        self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, whole), give_up, False
+        self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, parent), give_up, False
         self.check_lost = self.losses.check
         self.patience = deadline + (0 if self.losses.fault else max(deadline, OUTLAST_SECONDS))
         self._set_up(node_of_rank, deadline)
 
-    @telling
+    @loss_notification
     def _set_up(self, node_of_rank: Sequence[Hashable] | None, deadline: float) -> None:
         comm = self.comm
         if not self.losses.fault:
-            FENCE.around(comm, deadline)
-        self._node_comm = node_comm(comm, node_of_rank, self.losses.kept)
+            FENCE.watch(comm, deadline)
+        self._node_comm = groups.node_comm(comm, node_of_rank, self.losses.register)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm, comm)
         self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
-        self._device: Device | None = None
-        self._gpu: int | None = None
+        self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare)
         self.engine = self._make_engine(backs_off=False)
         self._helper = self._make_engine(backs_off=True) if has_threads else None
         self._progress = ProgressThread()
         self.messages = PointToPoint(self._dup(comm), self.patience, self.losses)
-        self._lasting: list[LastingMessages] = []
+        self._fault_tolerant: list[FaultTolerantMessages] = []
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.
@@ -116,7 +112,7 @@ class Ranks:
                                      helper.watch.text)
 
     def _run_on_helper(self, helper: Engine, *call: Any) -> Any:
-        self._take_gpu()
+        self.on_device.take_gpu()
         try:
             self.losses.check()
             return helper.run(*call)
@@ -125,27 +121,22 @@ class Ranks:
 
     def _failed(self, error: Exception) -> Exception:
         """What to raise where a collective has failed: an MPI that fails may do so since ranks made different calls."""
-        error = self.losses.translated(error)
+        error = self.losses.as_rank_lost(error)
         if not isinstance(error, CommError):
             self.calls.settle()
         return error
 
-    def _take_gpu(self) -> None:
-        """In a thread of ours that calls MPI, which may move device memory there: makes this rank's GPU current."""
-        if self._gpu is not None:
-            make_current(self._gpu)
-
     def _check_calls(self) -> None:
         """`MismatchDetector.check` in a thread of its own."""
-        self._take_gpu()
-        self.losses.apart(self.calls.check, None)
+        self.on_device.take_gpu()
+        self.losses.or_default(self.calls.check, None)
 
     def _check_waiting(self) -> None:
         """While this rank waits for others in shared memory, which MPI does not see."""
         self.losses.check()
         self.calls.check()
 
-    @telling
+    @loss_notification
     def agree(self, signature: CallSignature) -> None:
         """Records a call and checks that all ranks make it.
 
@@ -155,7 +146,7 @@ class Ranks:
         with self.calls.recorded(signature):
             self.engine.agree(signature)
 
-    @telling
+    @loss_notification
     def compare(self, call: str, fault: str) -> None:
         """As `Engine.compare`, recorded."""
         with self.calls.recorded(call):
@@ -174,30 +165,17 @@ class Ranks:
         """Raises CommError where the non-blocking form of a call cannot be had."""
         self.engine.backends[signature.memory].refuse_on_helper(signature.collective, signature.algorithm)
 
-    @telling
+    @loss_notification
     def device(self, signature: CallSignature) -> Device:
-        """Sets up what device buffers need at the first call, which all ranks make with the same `signature`.
+        """See `DeviceOnDemand.setup`."""
+        return self.on_device.setup(signature)
 
-        Raises:
-            CommError: the same on every rank, where they do not or one has no device.
-        """
-        if self._device is None:
-            from scaffe.collectives.cuda.device import missing
-            from scaffe.collectives.cuda.setup import Device
-
-            self.compare(str(signature), missing())
-            self._gpu = current()
-            self._device = Device(self.comm, self._node_comm, self.topology)
-            for engine, group, backs_off in self._engines:
-                engine.backends["device"] = self._device.backend(engine.comm, group, backs_off)
-        return self._device
-
-    @telling
+    @loss_notification
     def resolved_on_device(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
         """Resolves what a call on the CuPy array `array` leaves open, with the tuned `table`."""
         return self.device(signature).resolved(signature, array, table)
 
-    @telling
+    @loss_notification
     def alloc(self, asked: Allocation) -> Any:
         """Allocates a zeroed flat array that the node's ranks have mapped; all ranks call it.
 
@@ -212,54 +190,33 @@ class Ranks:
         self.compare(f"alloc of {n_elems} x {dtype.name} in {memory} memory", fault and f"alloc: {fault}")
         if memory == "host":
             return self.windows.allocate(n_bytes).view(dtype)
-        signature = CallSignature("alloc", AUTO, n_elems, dtype.name, memory=memory)
-        return self.device(signature).alloc(n_elems, dtype)
+        return self.device(device_call("alloc", n_elems, dtype.name)).alloc(n_elems, dtype)
 
     def describe_device(self) -> str:
         """Says how device buffers travel; all ranks call it."""
-        return self.device(CallSignature("describe_device", AUTO, 0, "uint8", memory="device")).describe()
+        return self.device(device_call("describe_device")).describe()
 
     def links(self) -> Links:
         """Describes what joins the GPUs of all ranks; all ranks call it."""
-        return self.device(CallSignature("links", AUTO, 0, "uint8", memory="device")).links
+        return self.device(device_call("links")).links
 
-    @telling
+    @loss_notification
     def message_pair(self, array: Any) -> Callable[[], None]:
         """See Engine.message_pair; on a device, all ranks call it."""
         memory = memories.of(array)
         flat = memory.flat(array)
         if memory is memories.DEVICE:
-            self.device(CallSignature("message", AUTO, flat.size, flat.dtype.name, memory=memory.name))
+            self.device(device_call("message", flat.size, flat.dtype.name))
         return self.engine.message_pair(flat, memory.name)
 
-    @telling
+    @loss_notification
     def split(self, color: Any, key: Any) -> tuple[Any, list[int]]:
-        """See Communicator.split.
-
-        Returns:
-            mpi4py's communicator of the ranks of this color, None without; and the node of each of them.
-        """
-        from mpi4py import MPI
-
-        fault = ""
-        try:
-            color, key = arguments.place_in_split(None if color == MPI.UNDEFINED else color, key)
-        except CommError as error:
-            fault = str(error)
-        self.compare("split", fault and f"split: {fault}")
-        comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key)
-        if comm == MPI.COMM_NULL:
-            return None, []
-        return comm, [self.topology.node_of_rank[rank] for rank in comm.allgather(self.comm.rank)]
+        """See Communicator.split; returns as `groups.split` does."""
+        return groups.split(self.comm, self.topology, color, key, self.compare)
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
-        """See Communicator.subset; returns as `split` does."""
-        group = self.comm.Get_group()
-        chosen = group.Incl(ranks)
-        comm = self.comm.Create_group(chosen)
-        chosen.Free()
-        group.Free()
-        return comm, [self.topology.node_of_rank[rank] for rank in ranks]
+        """See Communicator.subset; returns as `groups.split` does."""
+        return groups.subset(self.comm, self.topology, ranks)
 
     def end(self) -> Any:
         """After a loss: ends what still runs, nobody uses these ranks again.
@@ -273,40 +230,41 @@ class Ranks:
             engine.watch.close()
         return self.comm
 
-    def lasting_messages(self) -> LastingMessages:
-        """See Communicator.lasting_messages."""
-        self._lasting.append(LastingMessages(self.comm.Dup(), self.patience))
-        return self._lasting[-1]
+    def fault_tolerant_messages(self) -> FaultTolerantMessages:
+        """See Communicator.fault_tolerant_messages."""
+        self._fault_tolerant.append(FaultTolerantMessages(self.comm.Dup(), self.patience))
+        return self._fault_tolerant[-1]
 
-    @telling
+    @loss_notification
     def free(self) -> None:
         """See Communicator.free."""
         self._progress.stop()
-        messages = [self.messages, *(lasting.messages for lasting in self._lasting)]
-        if not self.losses.is_over:
+        messages = [self.messages, *(each.messages for each in self._fault_tolerant)]
+        if not self.losses.has_loss:
             fault = next(filter(None, (each.fault() for each in messages)), "")
             self.compare("free", fault and f"free: {fault}")
-        give_back(self._engines, messages, self._lasting, self.calls, self._device, self.losses)
+        groups.free_resources(self._engines, messages, self._fault_tolerant, self.calls, self.on_device.device,
+                              self.losses)
 
-    @telling
+    @loss_notification
     def barrier(self) -> None:
         """Returns when every rank has called it."""
         self.calls.record("barrier")
         with self.engine.watch.for_any("barrier"):
             self.comm.Barrier()
 
-    @telling
+    @loss_notification
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
         """See `objects.ObjectCall`."""
         made = ObjectCall(call, value, root, self.comm)
         with self.calls.recorded(made.text), self.engine.watch.for_any(made.text):
-            return self.losses.trusted(made.run())
+            return self.losses.checked(made.run())
 
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self.patience, self.losses.unless_known(self._give_up), self._check_calls,
-                      lambda: self.losses.apart(self.calls.late, []))
+        watch = Watch(self.comm.rank, self.patience, self.losses.unless_lost(self._give_up), self._check_calls,
+                      lambda: self.losses.or_default(self.calls.late, []))
         comm = self._dup(self.comm)
         host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)
@@ -314,4 +272,4 @@ class Ranks:
         return engine
 
     def _dup(self, comm: Any) -> Any:
-        return self.losses.kept(comm.Dup())
+        return self.losses.register(comm.Dup())

@@ -1,7 +1,8 @@
-"""From what a caller gives to what all ranks must give alike: checked and agreed on once, then looked up."""
+"""Turns a call's arguments into a signature: checked, agreed on by all ranks once, then looked up."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 Resolved = tuple[CallSignature, Any, Any]
 """A call's signature, the flat array to work in, and the one that holds the values."""
 Known = list[CallSignature | None]
-"""What a call of host memory is, agreed on: for private memory, and for a window that the node's ranks share."""
+"""The agreed signature of a call on host memory: for private memory, and for a window that the node's ranks share."""
 
 
 class Resolver:
     """Signatures of the calls of one communicator.
 
     Attributes:
-        as_if_shared: whether what is left open is chosen for private memory as for a window of the node's ranks.
+        as_if_shared: whether private memory gets the algorithms that shared windows do.
     """
 
     def __init__(self, rank: int, ranks: Ranks | OneRank, selector: Selector) -> None:
@@ -65,7 +66,9 @@ class Resolver:
         return self._resolve_anew(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper)
 
     def bandwidth_bytes(self, collective: str, array: Any) -> int:
-        """See Communicator.bandwidth_bytes."""
+        """See Algorithms.bandwidth_bytes."""
+        if isinstance(self._ranks, OneRank):
+            return 0
         if memories.of(array) is memories.DEVICE:
             return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
         topology = self._ranks.topology
@@ -100,7 +103,7 @@ class Resolver:
         return signature, flat, source
 
     def _asked(self, collective: str, op: Any, root: Any, algorithm: Any, chunk_bytes: Any) -> CallSignature:
-        """What the arguments ask for, but for the array."""
+        """The signature of all arguments but the array."""
         check_op(op)
         root = existing_rank("root", root, self._ranks.topology.n_ranks)
         chunk_bytes = integer("chunk_bytes", chunk_bytes)
@@ -111,7 +114,7 @@ class Resolver:
 
     def _signature(self, how: CallSignature, memory: memories.Memory, flat: Any,
                    is_on_helper: bool) -> tuple[tuple[int, ...], CallSignature]:
-        """The call on `flat`, what is left open resolved; and the indices of Known for which it is that."""
+        """The resolved signature of the call on `flat`, and for which indices of Known it holds."""
         if memory is memories.DEVICE:
             asked = replace(how, n_elems=flat.size, dtype=dtype_name(flat.dtype), memory=memory.name)
             return (), self._ranks.resolved_on_device(asked, flat, self._selector.table)
@@ -155,7 +158,7 @@ class Resolver:
 
 
 def _like(array: Any, out: Any) -> Any:
-    """`out`, which must be like the array."""
+    """Returns `out`. Raises CommError unless it is like the array."""
     if out.size != array.size or out.dtype != array.dtype or type(out) is not type(array):
         raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}"
                         + ("" if type(out) is type(array) else ", and in the same memory"))
@@ -165,3 +168,35 @@ def _like(array: Any, out: Any) -> Any:
 def _require_writable(memory: memories.Memory, array: Any) -> None:
     if not memory.is_writable(array):
         raise CommError("the collective writes into its array, which is read-only: give a copy, or `out`")
+
+
+class Algorithms:
+    """Which algorithms the ranks of a communicator can use, and how `auto` chooses: `Communicator.algorithms`."""
+
+    def __init__(self, resolver: Resolver, selector: Selector) -> None:
+        """Args:
+            resolver, selector: the communicator's.
+        """
+        self._resolver, self._selector = resolver, selector
+
+    def can(self, collective: str, algorithm: str) -> bool:
+        """Whether `algorithm` can do `collective` on these ranks; False for an unknown name."""
+        with suppress(CommError):
+            return self._selector.can(collective, parse(algorithm))
+        return False
+
+    def check(self, algorithm: str) -> None:
+        """Raises CommError, the same on every rank, unless an algorithm has that name."""
+        try:
+            parse(algorithm)
+        except CommError as error:
+            raise CommError(str(error), everywhere=True) from None
+
+    def bandwidth_bytes(self, collective: str, array: Any) -> int:
+        """The least length of a part of `array`, in bytes, at which bandwidth and not latency decides the time of
+        `collective` on it, by the tuned table; 0 on one rank."""
+        return self._resolver.bandwidth_bytes(collective, array)
+
+    def choose_as_if_shared(self) -> None:
+        """Gives private memory the algorithms of memory from `alloc` from now on. Every rank calls it."""
+        self._resolver.as_if_shared = True

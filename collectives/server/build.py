@@ -1,4 +1,4 @@
-"""Builds what runs on one rank of a parameter server: its shard, its gateway to other nodes."""
+"""Builds the threads of one rank of a parameter server: its shard, and its gateway to other nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.nodes.gateway import Gateway
 from scaffe.collectives.server.nodes.links import Links
 from scaffe.collectives.server.nodes.proxy import Proxy
-from scaffe.collectives.server.nodes.transfers import Places
+from scaffe.collectives.server.nodes.transfers import RowPlacement
 from scaffe.collectives.server.protocol.keeper import Keeper
 from scaffe.collectives.server.protocol.mailbox import Mailbox
 from scaffe.collectives.server.shards.copies import Copier, Copying, Stage, stage_of, updates_a_round
@@ -23,7 +23,7 @@ from scaffe.collectives.server.tables.table import Index, Table
 
 
 class Build:
-    """What the parts of one rank are built from.
+    """Builds the parts of one rank.
 
     Args:
         rank: this one.
@@ -47,10 +47,10 @@ class Build:
         pooled, merged = ([of(roles, self._node, self._batches, self._joint) for of in (pooled_batches, merged_batches)]
                           if workers else ((), ()))
         proxies = {shard: Proxy(workers, self._slack, pooled, merged) for shard in roles.proxies_of(self._rank)}
-        places = Places(self._store, list(self._store.values), self._batches, len(roles.shards))
+        placement = RowPlacement(self._store, list(self._store.values), self._batches, len(roles.shards))
         stages = {shard: self._stage(shard) for shard in range(len(roles.shards))
                   if roles.copy_node(shard) is not None and self._rank in (roles.shards[shard], roles.copier(shard))}
-        return Gateway(self._rank, roles, self._store, partial(Links, messages), proxies, places, stages, self._fail)
+        return Gateway(self._rank, roles, self._store, partial(Links, messages), proxies, placement, stages, self._fail)
 
     def parts(self, rules: Mapping[Table, Rule]) -> dict[Table, Part]:
         """What the rank's shard holds of every table."""
@@ -76,7 +76,7 @@ class Build:
         tables = list(self._store.values)
         stage = None if self._roles.copy_node(shard) is None else self._stage(shard)
         a_round = updates_a_round(len(self._roles.workers), self._slack)
-        copying = Copying(stage.pieces if stage else (), len(tables), a_round)
+        copying = Copying(stage.chunks if stage else (), len(tables), a_round)
         return Copier(copying, stage, [tables.index(index.table) for index in self._batches[0]])
 
     def _stage(self, shard: int) -> Stage:
@@ -90,7 +90,7 @@ class Build:
 
 
 def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> Communicator | None:
-    """Bring initial values to the other nodes. Collective.
+    """Broadcasts initial values to the other nodes. Collective.
 
     Args:
         ranks: all ranks.
@@ -98,15 +98,15 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> C
         given: names of the tables that have such values.
 
     Returns:
-        All ranks once more, whose messages go to the other nodes; None on a single node.
+        A communicator of all ranks for the messages between nodes; None on a single node.
     """
     if ranks.topology.n_nodes == 1:
         return None
     leaders = ranks.split(0 if ranks.node_rank == 0 else None)
     for table, values in store.values.items():
         if leaders is not None and table.name in given:
-            for piece in store.tier.pieces(values):
-                leaders.bcast(values[piece])
+            for chunk in store.tier.chunks(values):
+                leaders.bcast(values[chunk])
     if leaders is not None:
         leaders.free()
     return ranks.split(0)

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.server.build import Build, reach_others
+from scaffe.collectives.server.failure_detector import FailureDetector
 from scaffe.collectives.server.memory.layout import joint_batches
 from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.nodes.gateway import Gateway
 from scaffe.collectives.server.shards.service import Service
 from scaffe.collectives.server.shards.shard import Add, Part, Rule
-from scaffe.collectives.server.tables.roles import Remains, Roles, check_batches, check_same, declared, remains_of
+from scaffe.collectives.server.tables.roles import (
+    RecoverySource,
+    Roles,
+    check_batches,
+    check_same,
+    declared,
+    recovery_sources,
+)
 from scaffe.collectives.server.tables.table import Keys, Table
-from scaffe.collectives.server.workers.batch import Batch
+from scaffe.collectives.server.workers.batch import Batch, Operation
 from scaffe.collectives.server.workers.local import LocalBatch
-from scaffe.collectives.server.workers.sequence import Operation
 from scaffe.collectives.server.workers.transfer_threads import TICK_SECONDS
 from scaffe.collectives.server.workers.worker_side import WorkerSide
-from scaffe.collectives.shared.node import alive
 
 
 class ParameterServer:
@@ -44,8 +47,8 @@ class ParameterServer:
             independent of timing. math.inf is fully asynchronous.
         servers: how many ranks hold shards only; with 0 every rank is a worker and holds a shard.
         placement: which ranks these are: "last", or "spread" for the last ranks of every node in turn.
-        keeps_copies: whether another node keeps a second copy of each shard's histories, for ``remains``. It is at
-            most ``copies.copying.MOST_ROUNDS`` rounds of updates old.
+        keeps_copies: whether another node keeps a second copy of each shard's histories, for
+            ``recovery_sources``. It is at most ``copies.MOST_ROUNDS`` rounds of updates old.
         folder: on a local disk of every node, for a file with tables, histories and updates, of which only what is
             worked on is in memory; empty: all of it is.
 
@@ -67,17 +70,16 @@ class ParameterServer:
             raise CommError("a parameter server on several nodes needs MPI_THREAD_MULTIPLE", everywhere=True)
         self.communicator, self.slack, self._folder = communicator, slack, folder
         self._roles = Roles.of(communicator.topology, servers, placement, keeps_copies)
-        self._node = communicator.topology.node_of_rank[communicator.rank]
         self.n_workers = len(self._roles.workers)
         self.is_worker = communicator.rank in self._roles.workers
         self._rules: dict[Table, Rule] = {}
-        self._mine = WorkerSide(slack, self._look_around, self._fail)
+        self._failures = FailureDetector(communicator, self._roles)
+        self._mine = WorkerSide(slack, self._while_waiting, self._failures.fail)
         self._store: Store | None = None
         self._service: Service | None = None
         self._gateway: Gateway | None = None
         self._ours: Communicator | None = None
         self._parts: dict[Table, Part] = {}
-        self._fault: BaseException | None = None
         self.meanwhile: Callable[[], None] | None = None
 
     def table(self, name: str, n_rows: int, row_elems: int, rule: Rule | None = None, dtype: str = "float32",
@@ -176,8 +178,8 @@ class ParameterServer:
         if fault:
             raise CommError(fault, everywhere=True)
         self._ours = reach_others(ranks, store, given)
-        self._pids = ranks.allgather_objects(os.getpid())  # everybody's memory is ready from here on
-        build = Build(ranks.rank, self._roles, self.slack, everyone, joint, store, self._fail)
+        self._failures.start(store.clocks)  # everybody's memory is ready from here on
+        build = Build(ranks.rank, self._roles, self.slack, everyone, joint, store, self._failures.fail)
         if self._ours is not None:
             self._gateway = build.gateway(self._ours.messages)
         if ranks.rank in self._roles.shards:
@@ -197,17 +199,19 @@ class ParameterServer:
             self.rest()
 
     def check_disks(self) -> None:
-        """Raise CommError, on every rank, where a disk has failed to write tables in a file: else all that was read
-        before is right. Collective; a barrier."""
+        """Raise CommError, on every rank, where a disk has failed to write tables in a file. Collective; a barrier.
+
+        Without an error all that was read before is right.
+        """
         if found := next(filter(None, self.communicator.allgather_objects(self._started().tier.fault())), ""):
             raise CommError(found, everywhere=True)
 
     def rest(self) -> None:
-        """Of tables in a file, have nothing in this rank's memory that nobody works on just now; ``clock`` does so."""
-        self._started().tier.leave_all()
+        """Let tables in a file leave this rank's memory as far as they are not in use; ``clock`` does so, too."""
+        self._started().tier.release_all()
 
     def leave(self) -> None:
-        """Stop taking part as a worker: no more updates, and from now on nobody waits for this one."""
+        """Stop taking part as a worker: it makes no more updates, and nobody waits for it any longer."""
         self._mine.working().leave()
 
     def close(self) -> None:
@@ -218,7 +222,7 @@ class ParameterServer:
         for thread in (self._service, self._gateway):
             started = time.monotonic()
             while thread is not None and not thread.join(TICK_SECONDS):
-                self._look_around("all workers to leave", time.monotonic() - started)
+                self._while_waiting("all workers to leave", time.monotonic() - started)
         self.communicator.barrier()
         if self._mine.worker is not None:
             self._mine.worker.stop()
@@ -226,21 +230,21 @@ class ParameterServer:
             self._ours.free()
 
     def abandon(self) -> None:
-        """After RankLost: end this rank's threads. Values and histories stay as they are, for ``remains``."""
+        """After RankLost: end this rank's threads. Values and histories stay as they are, for ``recovery_sources``."""
         for thread in (self._service, self._gateway, self._mine.worker):
             if thread is not None:
                 thread.stop()
 
-    def remains(self, table: Table, left: Collection[int]) -> list[Remains]:
-        """After RankLost: where the newest values of a table's parts are; see ``remains.remains_of``.
+    def recovery_sources(self, table: Table, left: Collection[int]) -> list[RecoverySource]:
+        """After RankLost: where the newest values of a table's parts are; see ``roles.recovery_sources``.
 
         Args:
             table: one that is not local.
             left: the ranks that are left; all of them have called ``abandon``.
         """
-        return remains_of(self._roles, table, left)
+        return recovery_sources(self._roles, table, left)
 
-    def remaining(self, table: Table, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    def recovery_values(self, table: Table, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Views of a shard's values and of its histories, or their second copies, as this rank's node has them."""
         store = self._started()
         start, stop = table.shard(shard, len(self._roles.shards))
@@ -267,10 +271,10 @@ class ParameterServer:
         return (part.start, part.histories) if part is not None else (0, [])
 
     def copies(self, table: Table) -> list[tuple[int, list[np.ndarray]]]:
-        """As ``histories``, the second copies that this rank receives: to be restored when those are."""
-        roles, store = self._roles, self._started()
+        """As ``histories``, of the second copies that this rank receives; to be restored together with those."""
+        roles, store, rank = self._roles, self._started(), self.communicator.rank
         return [(table.shard(shard, len(roles.shards))[0], store.copies[shard, table])
-                for shard in roles.copies_on(self._node) if roles.copier(shard) == self.communicator.rank]
+                for shard in roles.copies_on(roles.topology.node_of_rank[rank]) if roles.copier(shard) == rank]
 
     @property
     def taken(self) -> tuple[int, int] | None:
@@ -294,32 +298,11 @@ class ParameterServer:
             raise CommError("a parameter server is used before start")
         return self._store
 
-    def _look_around(self, what: str, waited: float) -> None:
-        """Raise CommError if the wait for ``what`` cannot succeed, or has lasted too long: ``waited`` seconds."""
-        rank = self.communicator.rank
+    def _while_waiting(self, what: str, waited: float) -> None:
+        """Calls ``meanwhile``, and raises as ``FailureDetector.check`` does."""
         if self.meanwhile is not None:
             self.meanwhile()
-        self.communicator.check_lost()
-        if isinstance(self._fault, RankLost):
-            raise self._fault
-        if self._fault is not None:
-            raise CommError(f"rank {rank}'s shard has failed: {self._fault}") from self._fault
-        for other in self.communicator.topology.nodes[self._node]:
-            if not alive(self._pids[other]):
-                raise RankLost(rank, [other], f": its process {self._pids[other]} is dead, and {what} wants it")
-        if waited > self.communicator.patience:
-            slowest = self._roles.slowest(self._node, self._started().clocks.tolist())
-            raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is {slowest}")
-
-    def _fail(self, error: BaseException) -> None:
-        """Runs in the thread that has failed. A single rank learns of it at its next wait; with more ranks the job is
-        aborted, because others wait for this shard too."""
-        self._fault = error
-        if self.communicator.n_ranks > 1 and not isinstance(error, RankLost):
-            if not isinstance(error, CommError):
-                traceback.print_exception(error)
-            sys.stderr.write(f"rank {self.communicator.rank}: its shard of the parameter server has failed: {error}\n")
-            self.communicator.abort(1)
+        self._failures.check(what, waited)
 
 
 def _refuse(is_wrong: bool, what: str) -> None:

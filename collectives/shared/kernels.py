@@ -217,22 +217,22 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def gather_runs(values: np.ndarray, runs: np.ndarray, buffer: np.ndarray) -> None:
-    """Copy runs of elements.
+def gather_ranges(values: np.ndarray, ranges: np.ndarray, buffer: np.ndarray) -> None:
+    """Copies ranges of elements.
 
     Args:
         values: source, flat.
-        runs: int64 (n_runs, 3), rows of (offset in values, offset in buffer, n_elems).
+        ranges: int64 (n_ranges, 3), rows of (offset in values, offset in buffer, n_elems).
         buffer: destination, flat.
     """
-    for r in range(len(runs)):
-        source, target, n_elems = runs[r]
+    for r in range(len(ranges)):
+        source, target, n_elems = ranges[r]
         buffer[target : target + n_elems] = values[source : source + n_elems]
 
 
 @compiled
-def scatter_runs(values: np.ndarray, runs: np.ndarray, buffer: np.ndarray) -> None:
-    """The inverse of ``gather_runs``: copy the buffer's runs into ``values``."""
-    for r in range(len(runs)):
-        target, source, n_elems = runs[r]
+def scatter_ranges(values: np.ndarray, ranges: np.ndarray, buffer: np.ndarray) -> None:
+    """The inverse of ``gather_ranges``: copies the buffer's ranges into ``values``."""
+    for r in range(len(ranges)):
+        target, source, n_elems = ranges[r]
         values[target : target + n_elems] = buffer[source : source + n_elems]

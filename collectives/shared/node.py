@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
-from scaffe.collectives.suspend import Awake
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -119,11 +119,11 @@ class NodeGroup:
 
     def _pass(self, call: NodeCall, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype[Any]) -> None:
         self._epoch = (self._epoch + 1) & 0xFFFFFFFF
-        waited, arrived = Awake(), False
+        waited, arrived = SuspendAwareClock(), False
         while True:
             status = passes.run_pass(
                 self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), arrived, _digest(call),
-                tables.pieces, tables.sources, tables.targets, addresses, self._block(dtype), OPS.index(call.op),
+                tables.chunks, tables.sources, tables.targets, addresses, self._block(dtype), OPS.index(call.op),
                 POLLS, LIVENESS_INTERVAL,
             )  # fmt: skip
             if status == passes.COMPLETE:

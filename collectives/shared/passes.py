@@ -1,11 +1,11 @@
-"""One pass over shared memory: all ranks arrive, take pieces until none is left, and leave together.
+"""One pass over shared memory: all ranks arrive, take chunks until none is left, and leave together.
 
 A channel is a row of words, one cache line each, in memory that all ranks of the node have mapped:
 
     ARRIVED    how many ranks have arrived
     GO         the pass that has begun
-    TAKEN      how many pieces have been taken
-    FINISHED   how many pieces are finished
+    TAKEN      how many chunks have been taken
+    FINISHED   how many chunks are finished
     DONE       the last pass that is complete
     MISMATCH   the last pass on which ranks disagreed
     PEERS ...  one line per rank: its last pass, and the 64-bit signature of its call
@@ -27,7 +27,7 @@ from scaffe.jit import compiled
 LINE_BYTES = 64
 ARRIVED, GO, TAKEN, FINISHED, DONE, MISMATCH, PEERS = (LINE_BYTES * line for line in range(7))
 COMPLETE, TIMED_OUT, MISMATCHED = 0, 1, 2
-WAKE_ALL_PIECES = 2  # the last rank to arrive finishes a shorter pass before another could wake up
+WAKE_ALL_CHUNKS = 2  # the last rank to arrive finishes a shorter pass before another could wake up
 
 
 def channel_bytes(n_ranks: int) -> int:
@@ -42,7 +42,7 @@ def _signature(channel: int, rank: int) -> Any:
 
 
 @compiled
-def _begin(channel: int, n_ranks: int, epoch: Any, n_pieces: int) -> None:
+def _begin(channel: int, n_ranks: int, epoch: Any, n_chunks: int) -> None:
     """The last rank to arrive opens the pass, or cancels it when signatures differ."""
     store_word(channel + ARRIVED, 0)
     store_word(channel + TAKEN, 0)
@@ -51,7 +51,7 @@ def _begin(channel: int, n_ranks: int, epoch: Any, n_pieces: int) -> None:
     for rank in range(1, n_ranks):
         if _signature(channel, rank)[0] != wanted:
             store_word(channel + MISMATCH, epoch)
-    if n_pieces == 0 or load_word(channel + MISMATCH) == epoch:
+    if n_chunks == 0 or load_word(channel + MISMATCH) == epoch:
         store_word(channel + GO, epoch)
         store_word(channel + DONE, epoch)
         wake(channel + DONE)
@@ -61,22 +61,22 @@ def _begin(channel: int, n_ranks: int, epoch: Any, n_pieces: int) -> None:
 
 
 @compiled
-def _work(channel: int, epoch: Any, pieces: np.ndarray, sources: np.ndarray, targets: np.ndarray,
+def _work(channel: int, epoch: Any, chunks: np.ndarray, sources: np.ndarray, targets: np.ndarray,
           addresses: np.ndarray, block: np.ndarray, op: int) -> None:
-    """Takes pieces until none is left; whoever finishes the last one marks the pass complete."""
-    n_pieces = len(pieces)
+    """Takes chunks until none is left; whoever finishes the last one marks the pass complete."""
+    n_chunks = len(chunks)
     while True:
         index: int = add_word(channel + TAKEN, 1)
-        if index >= n_pieces:
+        if index >= n_chunks:
             return
-        start, end, segment = pieces[index]
+        start, end, segment = chunks[index]
         source_ranks = sources[segment, 1 : 1 + sources[segment, 0]]
         target_ranks = targets[segment, 1 : 1 + targets[segment, 0]]
         if source_ranks.size == 1:
             copy_range(addresses, source_ranks[0], target_ranks, start * block.itemsize, end * block.itemsize)
         else:
             combine_ranks(addresses, source_ranks, target_ranks, start, end, block, op)
-        if add_word(channel + FINISHED, 1) + 1 == n_pieces:
+        if add_word(channel + FINISHED, 1) + 1 == n_chunks:
             store_word(channel + DONE, epoch)
             wake(channel + DONE)
 
@@ -90,14 +90,14 @@ def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
         epoch: the pass.
 
     Returns:
-        Ranks that have not arrived; all ranks where every one has, since any may be at work on a piece.
+        Ranks that have not arrived; all ranks where every one has, since any may be at work on a chunk.
     """
     late = [rank for rank in range(n_ranks) if not reached(channel + PEERS + LINE_BYTES * rank, epoch)]
     return late or list(range(n_ranks))
 
 
 @compiled
-def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, signature: int, pieces: np.ndarray,
+def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, signature: int, chunks: np.ndarray,
              sources: np.ndarray, targets: np.ndarray, addresses: np.ndarray, block: np.ndarray, op: int, n_polls: int,
              timespec: np.ndarray) -> int:
     """Runs a pass on this rank.
@@ -109,7 +109,7 @@ def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, s
         epoch: uint32, the pass.
         arrived: False at first, True when called again after TIMED_OUT.
         signature: int64, of the call; must be the same on all ranks.
-        pieces: int64, rows (first element, one past the last, segment).
+        chunks: int64, rows (first element, one past the last, segment).
         sources: int64, per segment a count and the ranks that are read.
         targets: int64, per segment a count and the ranks that are written.
         addresses: int64, shape (n_ranks,): the first byte of each rank's buffer.
@@ -125,12 +125,12 @@ def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, s
         _signature(channel, rank)[0] = signature
         store_word(channel + PEERS + LINE_BYTES * rank, epoch)
         if add_word(channel + ARRIVED, 1) + 1 == n_ranks:
-            _begin(channel, n_ranks, epoch, len(pieces))
-    if len(pieces) >= WAKE_ALL_PIECES or reached(channel + GO, epoch):
+            _begin(channel, n_ranks, epoch, len(chunks))
+    if len(chunks) >= WAKE_ALL_CHUNKS or reached(channel + GO, epoch):
         if not wait_for(channel + GO, epoch, n_polls, timespec):
             return TIMED_OUT
         if load_word(channel + MISMATCH) != epoch:
-            _work(channel, epoch, pieces, sources, targets, addresses, block, op)
+            _work(channel, epoch, chunks, sources, targets, addresses, block, op)
     if not wait_for(channel + DONE, epoch, n_polls, timespec):
         return TIMED_OUT
     return MISMATCHED if load_word(channel + MISMATCH) == epoch else COMPLETE

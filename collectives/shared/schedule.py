@@ -1,4 +1,4 @@
-"""What a collective does on shared memory, as tables (pure): which ranks are read and written, in which pieces."""
+"""What a collective does on shared memory, as tables (pure): which ranks are read and written, in which chunks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Part = tuple[int, int, int]
 BY_PARTS = ("reduce_scatter", "allgather", "gather")
 DOUBLED = "_doubled"
 """At the end of a reduction's name: each result goes to the rank after its own too."""
-PIECE_BYTES = 512 << 10
-PIECES_PER_RANK = 4
-LEAST_PIECE_BYTES = 8 << 10
+CHUNK_BYTES = 512 << 10
+CHUNKS_PER_RANK = 4
+LEAST_CHUNK_BYTES = 8 << 10
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Tables:
     """One pass, as `passes.run_pass` takes it.
 
     Attributes:
-        pieces: int64, rows (first element, one past the last, segment).
+        chunks: int64, rows (first element, one past the last, segment).
         sources: int64, a row per segment: a count, then the ranks that are read.
         targets: int64, a row per segment: a count, then the ranks that are written.
         reads: per rank, the intervals of its buffer that the pass reads.
         writes: per rank, the intervals of its buffer that the pass writes.
     """
 
-    pieces: np.ndarray
+    chunks: np.ndarray
     sources: np.ndarray
     targets: np.ndarray
     reads: tuple[tuple[tuple[int, int], ...], ...]
@@ -64,9 +64,9 @@ def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: i
         end: one past its last element.
         parts: see `segments`.
     """
-    cut = within(segments(collective, n_ranks, n_elems, root, parts), start, end)
+    cut = clipped(segments(collective, n_ranks, n_elems, root, parts), start, end)
     return Tables(
-        pieces(cut, piece_elems(end - start, n_ranks, item_bytes)),
+        chunks(cut, chunk_elems(end - start, n_ranks, item_bytes)),
         rank_table([part.sources for part in cut], n_ranks),
         rank_table([part.targets for part in cut], n_ranks),
         tuple(tuple((p.start, p.end) for p in cut if rank in p.sources) for rank in range(n_ranks)),
@@ -110,21 +110,21 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
     raise ValueError(f"no such collective: {collective!r}")
 
 
-def piece_elems(n_elems: int, n_ranks: int, item_bytes: int) -> int:
+def chunk_elems(n_elems: int, n_ranks: int, item_bytes: int) -> int:
     """Chooses how many elements a rank takes at a time.
 
-    Small enough to balance the ranks' work, large enough that taking a piece (an atomic add) costs little beside it.
+    Small enough to balance the ranks' work, large enough that taking a chunk (an atomic add) costs little beside it.
 
     Args:
         n_elems: length of the pass.
         n_ranks: of the node.
         item_bytes: bytes per element.
     """
-    share = n_elems * item_bytes // (n_ranks * PIECES_PER_RANK)
-    return max(min(share, PIECE_BYTES), LEAST_PIECE_BYTES) // item_bytes
+    share = n_elems * item_bytes // (n_ranks * CHUNKS_PER_RANK)
+    return max(min(share, CHUNK_BYTES), LEAST_CHUNK_BYTES) // item_bytes
 
 
-def pieces(parts: list[Segment], length: int) -> np.ndarray:
+def chunks(parts: list[Segment], length: int) -> np.ndarray:
     """Cuts segments into rows (start, end, index of the segment), int64, of at most `length` elements, in order."""
     rows = [
         (start, min(start + length, part.end), index)
@@ -143,7 +143,7 @@ def rank_table(lists: list[tuple[int, ...]], n_ranks: int) -> np.ndarray:
     return table
 
 
-def within(parts: list[Segment], start: int, end: int) -> list[Segment]:
+def clipped(parts: list[Segment], start: int, end: int) -> list[Segment]:
     """Clips segments to elements [start, end), and drops those outside."""
     cut = [Segment(max(p.start, start), min(p.end, end), p.sources, p.targets) for p in parts]
     return [part for part in cut if part.start < part.end]

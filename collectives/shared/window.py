@@ -1,4 +1,4 @@
-"""Anonymous shared memory of a node's processes: one creates it, the others map it. No killed process leaves any."""
+"""Anonymous shared memory of a node's processes: one creates it, the others map it; it ends with the last of them."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Windows:
         return np.asarray(_Mapped(array, int(self.locate(array).addresses[rank])))
 
     def _forget(self, base: int, others: list[mmap.mmap]) -> None:
-        """In whatever thread the last view goes, while another looks up or allocates.
+        """Runs in the thread that drops the last view, while another may look up or allocate.
 
         ``_bases`` keeps the address until the next window is made: no other window can lie around it before.
         """

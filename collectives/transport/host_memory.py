@@ -15,7 +15,7 @@ UNLIMITED = 1 << 60
 
 
 def shortage(n_bytes: int, what: str, root: Path = ROOT) -> str:
-    """Says why memory cannot be had.
+    """Checks whether there is enough memory.
 
     Args:
         n_bytes: needed on this machine.
@@ -23,7 +23,7 @@ def shortage(n_bytes: int, what: str, root: Path = ROOT) -> str:
         root: where /proc and /sys are found.
 
     Returns:
-        A line with what is needed and what there is; empty where there is enough or it cannot be told.
+        A line with what is needed and what is left; empty where there is enough, or that cannot be found out.
     """
     limits = dict(_limits(root))
     if not limits:

@@ -1,4 +1,4 @@
-"""Waiting for messages without taking the core from whoever computes."""
+"""Transports make messages of slices of memory; the helper thread's messages sleep between polls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGES_PER_INTERVAL = 4  # half of what the executor posts ahead: the link sta
 
 
 class PollBackoff:
-    """The helper thread's polling interval.
+    """How long the helper thread sleeps between polls.
 
     A poll costs some 10 us of the core that computes, so there should be few; but an interval is not longer than a
     sixteenth of what the collective has taken so far (or 50 us), nor than four of its messages took.

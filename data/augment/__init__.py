@@ -1,1 +1,1 @@
-"""How images with boxes around objects are varied at random and brought to one size (SSD's fork of Caffe)."""
+"""Augmentation of images with boxes around objects, and resizing to one size (SSD's fork of Caffe)."""

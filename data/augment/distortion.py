@@ -1,4 +1,4 @@
-"""Varies the colours of images at random (weiliu89/caffe, im_transforms.cpp; Howard 2013)."""
+"""Random colour distortion of images (weiliu89/caffe, im_transforms.cpp; Howard 2013)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import opencv
+from scaffe.errors import DataError
 
 RANGES = (("contrast_lower", "contrast_upper"), ("saturation_lower", "saturation_upper"))
 
 
 def check_distortion(p: Any) -> None:
-    """Raise DataError if a DistortionParameter message has a range that is none."""
+    """Raise DataError if a DistortionParameter message has an empty range."""
     for lower, upper in RANGES:
         low, high = getattr(p, lower), getattr(p, upper)
         if not 0 <= low <= high < np.inf:

@@ -1,4 +1,4 @@
-"""Spoils images (weiliu89/caffe, im_transforms.cpp, ApplyNoise)."""
+"""Adds noise to images (weiliu89/caffe, im_transforms.cpp, ApplyNoise)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import opencv
+from scaffe.errors import DataError
 
 LEVEL = 64  # posterised images keep one value of so many
 CLIP_LIMIT = 4
 
 
 def add_noise(p: Any, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Spoil an image as a NoiseParameter message says, in that program's order.
+    """Add noise to an image as a NoiseParameter message says, in that program's order.
 
     Args:
-        p: the message. Its ``prob`` is not asked, as there.
+        p: the message. Its ``prob`` has no effect, as there.
         image: uint8 (height, width, channels), blue first.
         rng: random numbers.
 

@@ -1,4 +1,4 @@
-"""The objects in an image, and what becomes of them when a part of the image is taken (weiliu89/caffe, bbox_util.cpp).
+"""The objects in an image, and how cropping and mirroring the image changes them (weiliu89/caffe, bbox_util.cpp).
 
 A box is (xmin, ymin, xmax, ymax), float32, in fractions of the image's width and height.
 """
@@ -21,8 +21,8 @@ class Objects:
     """The objects in one image, group after group.
 
     Attributes:
-        labels: int64 (n,), of the classes.
-        instances: int64 (n,), which of its class each is.
+        labels: int64 (n,), the classes.
+        instances: int64 (n,), the number of each object within its class.
         boxes: float32 (n, 4).
         difficult: bool (n,).
     """
@@ -33,7 +33,7 @@ class Objects:
     difficult: np.ndarray
 
     def where(self, wanted: np.ndarray) -> Objects:
-        """Those for which ``wanted`` (n,) is true."""
+        """The objects for which ``wanted`` (n,) is true."""
         return Objects(self.labels[wanted], self.instances[wanted], self.boxes[wanted], self.difficult[wanted])
 
     def at(self, boxes: np.ndarray) -> Objects:
@@ -60,7 +60,7 @@ class Objects:
 
 
 def areas(boxes: np.ndarray) -> np.ndarray:
-    """Of boxes (..., 4): width times height, 0 for a box with its corners the wrong way round."""
+    """Areas of boxes (..., 4): width times height, 0 for a box with its corners in the wrong order."""
     extents = boxes[..., 2:] - boxes[..., :2]
     found: np.ndarray = np.where((extents >= 0).all(axis=-1), extents.prod(axis=-1), 0)
     return found
@@ -80,7 +80,7 @@ def crop_objects(objects: Objects, part: np.ndarray,
     Args:
         objects: in fractions of the image.
         part: float32 (4,), in fractions of the image; may reach beyond it.
-        emits: says which boxes (n, 4) may stay at all; None: all.
+        emits: from boxes (n, 4) to bool (n,), which of them may stay; None: all.
     """
     if emits is not None:
         objects = objects.where(emits(objects.boxes))
@@ -91,7 +91,7 @@ def crop_objects(objects: Objects, part: np.ndarray,
 
 
 def emit_rule(constraint: Any, part: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Which boxes stay when a part of the image is taken.
+    """The rule by which boxes stay when a part of the image is cropped.
 
     Args:
         constraint: the EmitConstraint message: CENTER, those whose centre lies in the part; MIN_OVERLAP, those of which

@@ -1,10 +1,10 @@
-"""What AnnotatedData does to each image and its objects.
+"""The transformations that AnnotatedData applies to each image and its objects.
 
 Source: weiliu89/caffe, branch ssd, annotated_data_layer.cpp and data_transformer.cpp.
 
-In this order: colours distorted; the image put into a larger one; a part of it cropped that a sampler drew; resized;
-noise; cropped; mirrored; mean subtracted, scaled. Images stay as they are between the steps, where that program writes
-them as JPEG and reads them again.
+In this order: distort colours; place the image into a larger one; crop the part that a sampler drew; resize; add noise;
+crop; mirror; subtract the mean and scale. Between the steps that program writes images as JPEG and reads them again;
+here they stay unchanged.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from scaffe.data.augment.resize import (
     resize_objects,
 )
 from scaffe.data.augment.samplers import check_sampler, draw_part, jittered_part
-from scaffe.data.errors import DataError
 from scaffe.data.records.transform import mean_of_channels
+from scaffe.errors import DataError
 
 NO_EXPANSION = 1.01  # a ratio below this leaves the image as it is
 MOST_EXPANSION = 100
@@ -40,10 +40,10 @@ class Pipeline:
 
     Args:
         transform: the TransformationParameter message.
-        samplers: BatchSampler messages, of which each image takes one part; none: the whole image.
-        mean_image: float32 (channels, height, width) of the result; None: ``mean_value`` counts.
-        is_training: crops are at random places, not in the middle.
-        jitter: without samplers, most of an image's width and height that a crop at random leaves out (MobileNet-YOLO).
+        samplers: BatchSampler messages, by which a part of each image is drawn; none: the whole image.
+        mean_image: float32 (channels, height, width) of the result; None: ``mean_value`` is used.
+        is_training: whether crops are at random positions instead of the middle.
+        jitter: without samplers, the largest part of width and height that a random crop leaves out (MobileNet-YOLO).
 
     Raises:
         DataError: options out of range, or that do not go together.
@@ -80,12 +80,12 @@ class Pipeline:
 
     @property
     def fits_one_image(self) -> bool:
-        """Whether images keep their shapes, so that a batch can hold but one."""
+        """Whether images keep their shapes, so that a batch can have only one."""
         return any(resize.resize_mode == FIT_SMALL_SIZE for resize in self._resizes) and not self._crop[0]
 
     @property
     def n_sizes(self) -> int:
-        """How many sizes there are to draw from."""
+        """The number of sizes from which one is drawn."""
         return len(self._resizes)
 
     def draw_size(self, rng: np.random.Generator) -> int:
@@ -94,7 +94,7 @@ class Pipeline:
         return int(rng.choice(len(chances), p=chances / chances.sum())) if len(chances) > 1 else 0
 
     def out_shape(self, shape: Shape, size: int = 0) -> Shape:
-        """The shape of an image after all steps but those at random, which without a size change it again.
+        """The shape of an image after all steps except random ones, which change it too if no size is given.
 
         Args:
             shape: (channels, height, width) as it is read.
@@ -134,7 +134,7 @@ class Pipeline:
         return self._shifted(image), objects
 
     def _expanded(self, image: np.ndarray, objects: Objects, rng: np.random.Generator) -> tuple[np.ndarray, Objects]:
-        """The image at a random place of a larger one of the mean's colour."""
+        """The image at a random position in a larger one of the mean's colour."""
         p = self._p.expand_param
         if not self._p.HasField("expand_param") or rng.random() > p.prob or p.max_expand_ratio < NO_EXPANSION:
             return image, objects
@@ -150,7 +150,7 @@ class Pipeline:
 
     def _sampled(self, image: np.ndarray, objects: Objects, rng: np.random.Generator,
                  resize: Any) -> tuple[np.ndarray, Objects]:
-        """A part of the image that the samplers drew, or a crop at random, or the image."""
+        """The part of the image that the samplers drew, or a random crop, or the whole image."""
         part = draw_part(self._samplers, objects.boxes, rng) if self._samplers else None
         if self._jitter and not self._samplers:
             part = jittered_part(self._jitter, resize is not None and resize.resize_mode == FIT_LARGE_SIZE_AND_PAD, rng)
@@ -166,7 +166,7 @@ class Pipeline:
 
     def _placed(self, image: np.ndarray, objects: Objects, rng: np.random.Generator,
                 resize: Any) -> tuple[np.ndarray, Objects]:
-        """Resized, with noise, cropped and mirrored."""
+        """Resize the image, add noise, crop and mirror it."""
         p, extent = self._p, (image.shape[0], image.shape[1])
         if resize is not None:
             image, objects = resize_image(resize, image, rng), resize_objects(resize, extent, objects)
@@ -182,7 +182,7 @@ class Pipeline:
         return image, objects
 
     def _cut(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The image's crop, and which part of the image it is."""
+        """The image's crop, and its position as a part of the image."""
         height, width = image.shape[:2]
         self._check_crop((height, width))
         n_rows, n_columns = self._crop
@@ -200,12 +200,12 @@ class Pipeline:
                             f"{extent[0]} x {extent[1]}")
 
     def _cropped(self, objects: Objects, part: np.ndarray) -> Objects:
-        """The objects in a part of the image, those that ``emit_constraint`` lets pass."""
+        """The objects in a part of the image that ``emit_constraint`` keeps."""
         has_rule = self._p.HasField("emit_constraint")
         return crop_objects(objects, part, emit_rule(self._p.emit_constraint, part) if has_rule else None)
 
     def _shifted(self, image: np.ndarray) -> np.ndarray:
-        """The mean subtracted, then scaled: float32."""
+        """Subtract the mean, then scale; float32."""
         if self._mean_image is not None and self._mean_image.shape != image.shape:
             found, wanted = (" x ".join(map(str, shape)) for shape in (self._mean_image.shape, image.shape))
             raise DataError(f"the mean file has {found} rows, columns and channels, the image has {wanted}")

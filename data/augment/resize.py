@@ -1,4 +1,4 @@
-"""Brings images to one size, and their boxes with them (weiliu89/caffe, im_transforms.cpp)."""
+"""Resizes images and their boxes (weiliu89/caffe, im_transforms.cpp)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.data.augment.objects import Objects
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import MOST_PIXELS, opencv
+from scaffe.errors import DataError
 
 WARP, FIT_SMALL_SIZE, FIT_LARGE_SIZE_AND_PAD = 1, 2, 3  # ResizeParameter.Resize_mode
 BORDERS = {1: "BORDER_CONSTANT", 2: "BORDER_REFLECT_101", 3: "BORDER_REPLICATE"}  # by ResizeParameter.Pad_mode
@@ -17,7 +17,7 @@ Extent = tuple[int, int]  # height and width
 
 
 def check_resize(p: Any) -> None:
-    """Raise DataError if a ResizeParameter message has no size, or one beyond reason."""
+    """Raise DataError if a ResizeParameter message has no size, or one that is too large."""
     if not p.height or not p.width or p.height * p.width > MOST_PIXELS:
         raise DataError(f"resize_param wants height and width above 0 and at most {MOST_PIXELS} pixels, "
                         f"got {p.height} x {p.width}")

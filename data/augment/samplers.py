@@ -1,4 +1,4 @@
-"""Random parts of an image that lie to its objects as a BatchSampler message asks (weiliu89/caffe, sampler.cpp)."""
+"""Samples random parts of an image under a BatchSampler message's constraints (weiliu89/caffe, sampler.cpp)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from scaffe.data.augment.objects import areas, shared_areas
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 
-MOST_TRIALS = 1_000_000  # of one sampler for one image: a second
+MOST_TRIALS = 1_000_000  # of one sampler for one image; they take a second
 AT_ONCE = 64  # trials drawn together
-KINDS = ("jaccard_overlap", "sample_coverage", "object_coverage")  # in the order in which they are asked
+KINDS = ("jaccard_overlap", "sample_coverage", "object_coverage")  # in the order in which they are checked
 
 
 def check_sampler(message: Any) -> None:
@@ -28,7 +28,7 @@ def check_sampler(message: Any) -> None:
 
 
 def draw_part(samplers: Sequence[Any], boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Draw one of the parts that all samplers find.
+    """Draw one of the parts that the samplers find.
 
     Args:
         samplers: BatchSampler messages.
@@ -44,7 +44,7 @@ def draw_part(samplers: Sequence[Any], boxes: np.ndarray, rng: np.random.Generat
 
 
 def jittered_part(jitter: float, keeps_shape: bool, rng: np.random.Generator) -> np.ndarray:
-    """A part at random, of MobileNet-YOLO's AnnotatedData (eric612/MobileNet-YOLO, sampler.cpp, GenerateJitterSamples).
+    """A random part, as MobileNet-YOLO's AnnotatedData draws it (eric612/MobileNet-YOLO, sampler.cpp).
 
     Args:
         jitter: most of the width and of the height that is left out; with probability 0.2 nothing, with 0.2 half of it.
@@ -95,10 +95,10 @@ def random_parts(sampler: Any, draws: np.ndarray) -> np.ndarray:
 
 
 def satisfied(constraint: Any, parts: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Which parts (k, 4) lie to at least one box (n, 4) as a SampleConstraint message asks: bool (k,).
+    """Which parts (k, 4) satisfy a SampleConstraint message for at least one box (n, 4): bool (k,).
 
-    As in weiliu89/caffe, of the kinds of constraint that are given only the first counts: overlap of part and box,
-    share of the part that the box covers, share of the box that the part covers. Without any, all parts are fine.
+    As in weiliu89/caffe, only the first kind of constraint that is given counts: overlap of part and box, fraction of
+    the part that the box covers, fraction of the box that the part covers. Without a constraint, all parts satisfy it.
     """
     given = [kind for kind in KINDS if _limits(constraint, kind) != (None, None)]
     if not given:
@@ -117,7 +117,7 @@ def satisfied(constraint: Any, parts: np.ndarray, boxes: np.ndarray) -> np.ndarr
 
 
 def _limits(constraint: Any, kind: str) -> tuple[float | None, float | None]:
-    """The least and the most of one kind of constraint; None where it is not given."""
+    """The bounds of one kind of constraint; None if it is not given."""
     least, most = (getattr(constraint, f"{end}_{kind}") if constraint.HasField(f"{end}_{kind}") else None
                    for end in ("min", "max"))
     return least, most

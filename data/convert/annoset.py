@@ -13,9 +13,9 @@ import numpy as np
 from scaffe.data.convert.annotations import READERS, beyond, group
 from scaffe.data.convert.imageset import ImagesetOptions, Made, checked, encoded_file, map_ahead
 from scaffe.data.convert.writers import writer_of
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import MOST_PIXELS, Colour, check_resize, opencv, read_image
 from scaffe.data.sources.image_list import read_lines, read_list
+from scaffe.errors import DataError
 from scaffe.input_files import there
 
 NO_LABEL = -1  # of a whole image whose objects have labels
@@ -26,10 +26,10 @@ class AnnosetOptions:
     """The flags of convert_annoset.
 
     Attributes:
-        images: those that it has in common with convert_imageset.
+        images: the flags that it shares with convert_imageset.
         detection: lines name files of annotations; otherwise they have labels, as for convert_imageset.
         label_type: kind of those files: xml, json or txt.
-        labels: of the names of classes.
+        labels: the classes' labels by name.
         min_dim: smaller images are enlarged until their shorter side has so many pixels; 0: no.
         max_dim: larger images are shrunk until their longer side has at most so many pixels; 0: no.
     """
@@ -116,7 +116,7 @@ class _Maker:
         return b"%08d_" % number + name.encode(errors="surrogateescape"), message.SerializeToString(), image.shape
 
     def _resized(self, image: np.ndarray) -> np.ndarray:
-        """The image as the flags want it; ``image`` itself if they leave it as it is."""
+        """The image resized as the flags say; ``image`` itself if they do not."""
         options, (height, width) = self._options, image.shape[:2]
         if options.min_dim <= 0 and options.max_dim <= 0:
             wanted = options.images.height, options.images.width

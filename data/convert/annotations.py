@@ -1,4 +1,4 @@
-"""Reads what is drawn around objects in images: PASCAL VOC's and ILSVRC's XML, MS COCO's JSON by image, plain text.
+"""Reads annotations of objects in images: PASCAL VOC's and ILSVRC's XML, MS COCO's JSON by image, plain text.
 
 Formats as weiliu89/caffe's ``io.cpp`` reads them.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 from scaffe.input_files import read_input
 
 ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]{1,40})["']""")
@@ -43,8 +43,8 @@ def read_xml(path: str, extent: Extent, labels: Mapping[str, int]) -> list[Box]:
 
     Args:
         path: the file.
-        extent: the image's; that in ``annotation/size`` goes before it.
-        labels: of the names of classes.
+        extent: the image's height and width; those in ``annotation/size`` take precedence.
+        labels: the classes' labels by name.
 
     Raises:
         DataError: the file cannot be read or is no XML, or names a class that ``labels`` lacks.
@@ -155,7 +155,7 @@ def read_label_map(path: str, check: bool = False) -> dict[str, int]:
 
 
 def beyond(boxes: list[Box]) -> bool:
-    """Whether a box reaches over the image's edge, or has its corners the wrong way round."""
+    """Whether a box reaches over the image's edge, or has its corners in the wrong order."""
     return any(min(b.corners) < 0 or max(b.corners) > 1 or b.corners[0] > b.corners[2] or b.corners[1] > b.corners[3]
                for b in boxes)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from scaffe.data.convert.writers import writer_of
-from scaffe.data.errors import DataError
 from scaffe.data.records.datum import encode_image
 from scaffe.data.records.decode import file_bytes
 from scaffe.data.records.idx import read_idx
+from scaffe.errors import DataError
 
 
 def convert_mnist(images_path: str | Path, labels_path: str | Path, db_path: str | Path, force: bool = False,

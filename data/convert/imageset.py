@@ -12,11 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from scaffe.data.convert.writers import writer_of
-from scaffe.data.errors import DataError
 from scaffe.data.order.orders import shuffled
 from scaffe.data.records.datum import encode_file, encode_image
 from scaffe.data.records.decode import Colour, check_resize, file_bytes, opencv, read_image
 from scaffe.data.sources.image_list import read_list
+from scaffe.errors import DataError
 
 Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import BinaryIO
 import numpy as np
 
 from scaffe.data.convert.whole_folder import make_folder
-from scaffe.data.errors import DataError
 from scaffe.data.sources.leveldb_format import COMPARATOR, FOOTER, FULL, MAGIC, VALUE
+from scaffe.errors import DataError
 
 Handle = tuple[int, int]  # offset and length of a block
 BLOCK_BYTES = 4096

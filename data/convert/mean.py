@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.sources.source import Run, Source
+from scaffe.errors import DataError
 
 RECORDS_AT_ONCE = 256
 

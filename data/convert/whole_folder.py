@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scaffe import temporary
 from scaffe.atomic_files import cannot_write, place_of
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 
 LMDB = r"data\.mdb|lock\.mdb"
 LEVELDB = r"CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(ldb|sst|log|dbtmp)"

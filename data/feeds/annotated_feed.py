@@ -10,10 +10,10 @@ import numpy as np
 
 from scaffe.data.augment.objects import COLUMNS, Objects
 from scaffe.data.augment.pipeline import Pipeline, Shape
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.sources.annotated import Annotated, AnnotatedSource
+from scaffe.errors import DataError
 
 MOST_TRUTH = 300  # objects an item of MobileNet-YOLO's labels
 BATCHES_A_SIZE = 10  # batches of one size, if there are several

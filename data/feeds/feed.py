@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe import forking
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.records.transform import PixelChange
+from scaffe.errors import DataError
 
 Allocate = Callable[[int], np.ndarray]  # n_elems -> flat float32 memory
 
@@ -91,12 +91,12 @@ class Feed:
         prefetcher: makes the batches.
         close: called when the reader threads have ended.
         n_records: how many samples the source has; 0 if one pass over them means nothing.
-        change: makes floats of pixels; None: all batches are floats.
+        change: how to convert pixels to floats; None: all batches are floats.
 
     Attributes:
         shapes, n_records, change: as given.
-        n_batches: that it holds at a time: those that are made ahead, and the one that is computed with.
-        batch_bytes: of each, as it is made ready; one whose samples are longer, or no pixels, takes more.
+        n_batches: batches held at a time: the prefetched ones, and the one in use.
+        batch_bytes: bytes of a batch at first; one with longer samples, or with floats for pixels, takes more.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],

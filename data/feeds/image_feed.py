@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
 from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch, filled
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import PixelChange, Transform
 from scaffe.data.sources.source import Run, Shape, Source
+from scaffe.errors import DataError
 
 FIRST_LOOKS = 9  # records that decide a net's input shape if bad records are tolerated: the first may be bad
 Job = tuple[np.ndarray, np.ndarray]  # record numbers and their random numbers

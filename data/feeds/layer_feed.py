@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
 from scaffe.data.feeds.parameters import Draw, batch_size_of, colour_of, list_order, read_mean, transform_options
 from scaffe.data.order.orders import InOrder
 from scaffe.data.order.share import TEST, TRAIN, GivenVisits, Share
 from scaffe.data.records.transform import Transform
+from scaffe.errors import DataError
 from scaffe.proto.byte_text import path_of
 
 __all__ = ["TEST", "TRAIN", "GivenVisits", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]

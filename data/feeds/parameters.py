@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Order
 from scaffe.data.order.orders import InOrder, shuffled
 from scaffe.data.order.share import TRAIN
 from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import TransformOptions
+from scaffe.errors import DataError
 from scaffe.input_files import read_input
 from scaffe.proto.byte_text import path_of
 

@@ -1,4 +1,4 @@
-"""The buffer of a batch of images: floats, or pixels of a byte each that whoever takes it makes floats of."""
+"""The buffer of a batch of images: floats, or uint8 pixels that the kernels convert to floats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOAT_BYTES = np.dtype(np.float32).itemsize
 
 
 class PixelBatch:
-    """The buffer of one batch, in memory that grows when it must.
+    """The buffer of one batch, whose memory grows if needed.
 
     Args:
         n: samples.
@@ -23,7 +23,7 @@ class PixelBatch:
     Attributes:
         images: float32 (n, height, width, channels), transformed; or uint8, cropped but neither mirrored nor changed.
         labels: float32 (n,).
-        places: int32 (n, 3), beside pixels: the crop's first row and column, and 1 for what is to be mirrored.
+        places: int32 (n, 3), for pixels: the crop's first row and column, and 1 if the image is to be mirrored.
         holds_pixels: which of the two ``images`` are.
     """
 
@@ -36,7 +36,7 @@ class PixelBatch:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Images and labels; and places beside pixels."""
+        """Images and labels; for pixels also ``places``."""
         if self.holds_pixels and self.places is not None:
             return self.images, self.labels, self.places
         return self.images, self.labels
@@ -52,11 +52,11 @@ class PixelBatch:
 
 
 class NotPixels(Exception):
-    """A sample of a batch of pixels is no such sample: the batch is made once more, as floats."""
+    """Raised if a sample of a batch of pixels has no pixels; the batch is then made again, as floats."""
 
 
 def filled(batch: PixelBatch, gives_pixels: bool, fill: Callable[[], None]) -> None:
-    """Fill a batch with pixels if all its samples are such, else with floats.
+    """Fill a batch with pixels if all its samples have some, else with floats.
 
     Args:
         batch: to fill.

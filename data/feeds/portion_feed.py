@@ -1,4 +1,4 @@
-"""A feed whose batches are portions of a larger batch, asked for in any order."""
+"""A feed whose batches are portions of a larger batch, in any order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Open = Callable[[Iterator[np.ndarray], int], Feed]
 class PortionFeed:
     """Gives a data layer the portion that was chosen last.
 
-    It reads forwards: a portion that follows the one before comes from the same readers, which have begun on it. What
-    was read is kept as far as memory was granted, so that the next pass over the same batch reads nothing. A portion
-    has the same random numbers in every pass.
+    A portion that follows the last one comes from the same readers, which have prefetched it. Portions are cached up to
+    ``cache_bytes``, so that the next pass over the same batch need not read them. A portion has the same random numbers
+    in every pass.
 
     Args:
         open_feed: opens a feed anywhere.
         n_images: samples in a portion that is not the last, for ``shapes`` before one has been chosen.
-        cache_bytes: how much may be kept.
+        cache_bytes: size of the cache.
 
     Attributes:
         n_images: as given.
@@ -50,12 +50,12 @@ class PortionFeed:
         return [(self._place[1], *shape) for shape in self._row_shapes]
 
     def choose(self, first: int, n_images: int, batch: tuple[int, int]) -> None:
-        """Say what ``next`` gives from now on.
+        """Choose the portion that ``next`` returns.
 
         Args:
             first: first visit of the portion.
             n_images: samples in it.
-            batch: the batch's first visit, and the one after its last: what is kept of another batch is dropped.
+            batch: the batch's first visit, and the one after its last; portions of another batch leave the cache.
         """
         self._place = (first, n_images)
         if batch != self._batch:

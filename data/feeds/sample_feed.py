@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
 from scaffe.data.feeds.parameters import Draw, batch_size_of, list_order, read_mean, read_mean_array
 from scaffe.data.feeds.prefetch import Prefetcher
@@ -18,6 +17,7 @@ from scaffe.data.records.pair_transform import PairOptions
 from scaffe.data.records.transform import ClipTransform, TransformOptions
 from scaffe.data.sources.image_pairs import Labels, PairList, PairSampler
 from scaffe.data.sources.videos import ClipList, VideoClips
+from scaffe.errors import DataError
 from scaffe.proto.byte_text import path_of
 
 Shapes = list[tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""Computes which part of an image a window takes and where it goes in the result (Caffe 1.0, WindowDataLayer)."""
+"""Feeds of windows cut out of images, with their surroundings (Caffe 1.0, WindowDataLayer)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
 from scaffe.data.feeds.image_feed import image_batch
 from scaffe.data.feeds.pixel_batch import PixelBatch
@@ -15,6 +14,7 @@ from scaffe.data.order.share import Draws
 from scaffe.data.records.decode import Colour, decode, file_bytes, opencv, read_image
 from scaffe.data.records.transform import TransformOptions, mean_of_channels
 from scaffe.data.sources.windows import Windows, read_windows
+from scaffe.errors import DataError
 
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2
 Single = np.float32  # Caffe computes this in single precision, which decides some roundings

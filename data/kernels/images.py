@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.loops import mirror_row
+from scaffe.jit.loops import flip_row
 
 
 @compiled
@@ -69,7 +69,7 @@ def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, 
             else:
                 _row_of_planes(pixels, at, strides[0], means, scale, row, n_channels)
             if places[i, 2]:
-                mirror_row(row, n_channels)
+                flip_row(row, n_channels)
 
 
 @compiled

@@ -1,5 +1,4 @@
-"""What LevelDB's files are packed with: CRC-32C (RFC 3720, appendix B.4) and Snappy's blocks
-(format_description.txt)."""
+"""Checksums and compression of LevelDB's files: CRC-32C (RFC 3720, appendix B.4), Snappy (format_description.txt)."""
 
 from __future__ import annotations
 

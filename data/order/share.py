@@ -135,7 +135,7 @@ class Share:
         return not self.weak and self.portion is None and self.batch % self.ranks > 0
 
     def text(self) -> str:
-        """Who has how many images of an uneven batch."""
+        """How many images of an uneven batch each rank has, as text."""
         least, n_more = divmod(self.batch, self.ranks)
         return (f"the batch of {self.batch} images is {least + 1} on {n_more} rank(s) and {least} on "
                 f"{self.ranks - n_more}")

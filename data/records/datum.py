@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour, decode, run_of
 from scaffe.data.sources.source import Run, Shape
+from scaffe.errors import DataError
 
 VARINT, BYTES, FLOAT = 0, 2, 5  # protobuf's wire types
 CHANNELS, HEIGHT, WIDTH, DATA, LABEL, FLOAT_DATA, ENCODED = range(1, 8)

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.sources.source import Run
+from scaffe.errors import DataError
 from scaffe.input_files import read_input
 
 PATH_TOLD = 1000  # most characters of a path in a message

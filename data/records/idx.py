@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from scaffe.atomic_files import write_whole
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 from scaffe.input_files import ALWAYS_ALLOWED_BYTES, open_input
 
 GZIP_MAGIC = b"\x1f\x8b"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import opencv
 from scaffe.data.records.transform import mean_of_channels
+from scaffe.errors import DataError
 
 
 @dataclass(frozen=True)

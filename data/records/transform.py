@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.sources.source import Run, Shape
+from scaffe.errors import DataError
 
 
 @dataclass(frozen=True)

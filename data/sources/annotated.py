@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from scaffe.data.augment.objects import Objects
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour, decode
 from scaffe.data.sources.database import open_database
+from scaffe.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from scaffe.data import sources
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources.source import Source
+from scaffe.errors import DataError
 
 Opener = Callable[[str, Colour], Source]
 T = TypeVar("T", bound=Opener)

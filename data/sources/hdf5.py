@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaffe import forking
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 from scaffe.hdf5_input import Hdf5Input, hdf5_input
 from scaffe.input_files import read_text_input
 

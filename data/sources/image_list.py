@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour, check_resize, read_image, run_of
 from scaffe.data.sources.source import Run
+from scaffe.errors import DataError
 from scaffe.input_files import read_text_input
 
 

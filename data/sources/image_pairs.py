@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour, check_resize, file_bytes, opencv, read_image
 from scaffe.data.records.pair_transform import PairOptions, transform_pair
 from scaffe.data.sources.image_list import read_lines
+from scaffe.errors import DataError
 
 
 class Labels(Enum):

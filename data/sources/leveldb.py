@@ -14,12 +14,12 @@ from typing import BinaryIO
 import numpy as np
 
 from scaffe import forking
-from scaffe.data.errors import DataError
 from scaffe.data.records.datum import datum_runs
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources import leveldb_format as form
 from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
+from scaffe.errors import DataError
 from scaffe.input_files import open_input
 from scaffe.mapped_files import mapped_input
 

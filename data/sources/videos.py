@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour, check_resize, opencv, read_image
 from scaffe.data.sources.image_list import read_lines
+from scaffe.errors import DataError
 
 
 @dataclass(frozen=True)

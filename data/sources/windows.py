@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.errors import DataError
+from scaffe.errors import DataError
 from scaffe.input_files import read_text_input
 
 MOST_CHANNELS = 4  # of an image file

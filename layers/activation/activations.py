@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import Elementwise, NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 RELU6_LIMIT = 6.0

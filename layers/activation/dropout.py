@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import Neuron
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.base.layout import is_plain, same_memory
 

@@ -10,9 +10,9 @@ from math import isfinite, log
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import Elementwise
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 NATURAL = -1.0  # base -1 stands for e

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_n_axes
 from scaffe.layers.base.bases import Elementwise, Neuron
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.base.layout import is_plain
 from scaffe.layers.kernels.extents import WORD, n_words
@@ -24,11 +24,12 @@ class ReLU(Neuron):
     kept.
 
     Attributes:
-        keeps_signs: whether a bit of each element is kept for backward, which then reads no data ("Binarize" of Gist,
-            Jain et al., ISCA 2018). Set before ``reshape``, with ``reads_bottoms``, where the slope is not negative.
+        uses_sign_mask: whether a bit of each element is kept for backward, which then reads no data ("Binarize" of
+            Gist, Jain et al., ISCA 2018). Set before ``reshape``, with ``reads_bottoms``, where the slope is not
+            negative.
     """
 
-    keeps_signs = False
+    uses_sign_mask = False
 
     by_image = recordable = repeatable = True
     reads_tops = False
@@ -41,7 +42,7 @@ class ReLU(Neuron):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the slope. If it is negative, the layer keeps a copy of x when it works in place."""
         self._slope = float(self.param.relu_param.negative_slope)
-        self._signs: np.ndarray | None = None
+        self._sign_mask: np.ndarray | None = None
         self.keeps_input = self._slope < 0
 
     @property
@@ -52,13 +53,13 @@ class ReLU(Neuron):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape."""
         super().reshape(bottom, top)
-        if self.keeps_signs and self.signs_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
-            self._signs = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
+        if self.uses_sign_mask and self.sign_mask_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
+            self._sign_mask = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
 
     @property
-    def signs_bytes(self) -> int:
+    def sign_mask_bytes(self) -> int:
         """Of the bits that it keeps."""
-        return 0 if self._signs is None else int(self._signs.nbytes)
+        return 0 if self._sign_mask is None else int(self._sign_mask.nbytes)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the top's data."""
@@ -67,15 +68,15 @@ class ReLU(Neuron):
 
     def keep(self, top: Sequence[Blob]) -> None:
         """See Layer."""
-        if self._signs is not None:
-            self.context.kernels.note_signs(top[0].data_flat, self._signs)
+        if self._sign_mask is not None:
+            self.context.kernels.save_sign_mask(top[0].data_flat, self._sign_mask)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Compute the bottom's diff, if it is wanted."""
-        if self._signs is None:
+        if self._sign_mask is None:
             super().backward(top, propagate_down, bottom)
         elif propagate_down[0]:
-            self.context.kernels.relu_backward_signs(self._signs, top[0].diff_flat, bottom[0].diff_flat, self._slope)
+            self.context.kernels.relu_backward_mask(self._sign_mask, top[0].diff_flat, bottom[0].diff_flat, self._slope)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Write y."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import Rows, covered_shape, spread_shape, summed_axes
 from scaffe.layers.base.bases import FusesRelu
 from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.kernels.specs import Fused, FusedDiffs
 

@@ -1,1 +1,1 @@
-"""What all layers share: blobs, the contract of a layer, the registry, and base classes."""
+"""The code that all layers share: blobs, the interface of a layer, the registry, base classes."""

@@ -1,4 +1,4 @@
-"""Reading labels and scores by position, a blob as a matrix with one axis as columns, and broadcasting over axes."""
+"""Views of blobs by position and along an axis: labels, scores, rows of a matrix, broadcasting."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 
 FULL, VALID, BATCH_SIZE, NONE, PRE_FIXED = 0, 1, 2, 3, 4  # LossParameter.NormalizationMode
 
@@ -83,7 +83,7 @@ def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) 
 
 
 def normalization(options: Any) -> int:
-    """What a LossParameter message says a summed loss is divided by; its older form ``normalize`` counts only alone."""
+    """The normalization mode of a LossParameter message; its older form ``normalize`` counts only without it."""
     if not options.HasField("normalization") and options.HasField("normalize"):
         return VALID if options.normalize else BATCH_SIZE
     return int(options.normalization)
@@ -104,7 +104,7 @@ def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int, fixed: float
 
 
 def loss_divisor(options: Any, n_outer: int, n_inner: int, n_valid: int) -> float:
-    """``normalizer`` with what a LossParameter message says."""
+    """``normalizer`` for a LossParameter message."""
     return normalizer(normalization(options), n_outer, n_inner, n_valid, options.pre_fixed_normalizer)
 
 
@@ -116,7 +116,7 @@ class Rows:
         axis: the axis that becomes the columns, counted from 0.
 
     Attributes:
-        n_rows, n_columns: of the matrix.
+        n_rows, n_columns: the matrix's size.
         is_view: whether rows are views of the blob's memory.
     """
 

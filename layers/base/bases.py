@@ -1,5 +1,4 @@
-"""The bases of layers that share a shape rule: elementwise ones, losses, those that fuse a ReLU, those that pass no
-gradient on."""
+"""Base classes of layers: elementwise ones, losses, layers that fuse a ReLU, layers without a gradient."""
 
 from __future__ import annotations
 
@@ -8,16 +7,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer
 
 
 class Neuron(Layer):
     """One bottom, one top of the same shape; may work in place.
 
-    A subclass implements ``activate`` and ``differentiate``. If its gradient needs x, it sets ``keeps_input``: a layer
-    in place then keeps a copy of x. Otherwise ``differentiate`` must not read x, which may have been overwritten by y.
+    A subclass implements ``activate`` and ``differentiate``. If its gradient needs x, it sets ``keeps_input``, and the
+    layer keeps a copy of x where it works in place. Otherwise ``differentiate`` must not read x, which y may have
+    overwritten.
     """
 
     keeps_input = False
@@ -56,13 +56,15 @@ class Neuron(Layer):
         raise NotImplementedError
 
     def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-        """The arrays, or pieces of them one after another."""
+        """Yield the arrays, or consecutive pieces of them."""
         yield arrays
 
 
 class Elementwise(Neuron):
-    """A neuron whose every element depends on the same element of the bottom alone, computed by functions of whole
-    arrays. It goes piece by piece, so that the temporaries of such functions, at most four of a piece, are short."""
+    """A neuron whose every element depends on the same element of the bottom alone, computed by array functions.
+
+    It computes piece by piece, so that the functions' temporaries, at most four of a piece, are small.
+    """
 
     by_image = True
 
@@ -99,13 +101,13 @@ def refuse_gradient(propagate_down: Sequence[bool], bottoms: Sequence[int]) -> N
 
 
 class LossLayer(Layer):
-    """Bottoms: predictions and targets; top: one number. In backward, ``top[0].diff`` holds the loss weight."""
+    """A loss. Bottoms: predictions and targets; top: one number. In backward, ``top[0].diff`` is the loss weight."""
 
     n_bottoms = (2, 2)
     default_loss_weight = 1.0
     exact_bottoms: ClassVar[tuple[int, ...]] = (1, 2)
     auto_tops = True
-    is_normalized: ClassVar[bool] = False  # whether an option says what the sum over items is divided by
+    is_normalized: ClassVar[bool] = False  # whether an option sets what the sum over items is divided by
     sums_gradients: ClassVar[bool] = False  # whether the gradient is of the sum over items, whatever the loss is
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -130,12 +132,12 @@ class LossLayer(Layer):
 
 
 class FusesRelu(Layer):
-    """A layer whose ``forward`` takes the negative slope of a ReLU as an optional argument and applies that ReLU."""
+    """A layer whose ``forward`` takes the slope below 0 of a ReLU as an optional argument, and applies that ReLU."""
 
     _fused_slope: float | None = None
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse the following layer if it is a ReLU, slope not negative, and the first. Returns whether it was fused."""
+        """Fuse the following layer if it is a ReLU whose slope is not negative. Returns whether it was fused."""
         slope = getattr(following, "relu_slope", None)
         if slope is None or self._fused_slope is not None:
             return False
@@ -143,7 +145,7 @@ class FusesRelu(Layer):
         return True
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Compute the tops' data, followed by a ReLU of that negative slope (None: no ReLU)."""
+        """Compute the tops' data, then a ReLU of that slope below 0 (None: no ReLU)."""
         raise NotImplementedError
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -152,7 +154,7 @@ class FusesRelu(Layer):
 
 
 class ZeroGradient(Layer):
-    """Backward writes zeros, as in the forks, whose nets seldom say ``propagate_down: false``."""
+    """A layer whose backward writes zeros, as in Caffe's forks, whose nets seldom say ``propagate_down: false``."""
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """False for every bottom."""

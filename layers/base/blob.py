@@ -1,4 +1,4 @@
-"""A learnable blob's data once more, as the kernels of a half type read them."""
+"""Blobs: the data and diff arrays that layers exchange, and parameters."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.base.writes import Writes
 
 
 class KernelCopy:
-    """Weights in a half type and in the kernels' order, (O, K..., I), beside a blob's own in float32 and Caffe's order.
+    """A copy of weights in a half type and in the kernels' order (O, K..., I); the blob has float32 in Caffe's order.
 
     Args:
-        array: flat, of the half type.
+        array: the copy, flat.
         write: converts the blob's data into it.
 
     Attributes:
-        is_newest: whether the array has the blob's newest data already, as after an update that wrote both.
+        is_newest: whether the copy is up to date, as after an update that wrote both.
     """
 
     def __init__(self, array: Any, write: Callable[[], None]) -> None:
         self.array, self._write = array, write
         self.is_newest = False
 
-    def renewed(self) -> Any:
-        """The array with the blob's newest data: what forward reads. Backward reads ``array``, as forward did."""
+    def refreshed(self) -> Any:
+        """The copy, brought up to date first. Forward reads it; backward reads ``array``, as that forward did."""
         if not self.is_newest:
             self._write()
         return self.array
@@ -55,9 +55,9 @@ class Blob:
         zeros: the backend's allocator: (n_elems, dtype) → a flat array of zeros.
 
     Attributes:
-        writes: what may have been written into the data by others than the net's passes.
-        kernel_order: of weights that kernels read as (O, K, I): the sizes of I and K; None: not such weights.
-        kernel_copy: the data as a half type's kernels read them, where somebody keeps them; None: nobody does.
+        writes: counts writes to the data by others than the net's passes.
+        kernel_order: for weights that kernels read as (O, K, I), the sizes of I and K; else None.
+        kernel_copy: a copy of the data as a half type's kernels read them; None if there is none.
     """
 
     kernel_order: tuple[int, int] | None = None
@@ -121,7 +121,7 @@ class Blob:
 
     @property
     def memory(self) -> np.ndarray | None:
-        """The flat array in which the data begin, at least as long; None: none is allocated yet."""
+        """The flat array whose first elements are the data; None if none is allocated yet."""
         return self._data
 
     @property
@@ -142,7 +142,7 @@ class Blob:
     @property
     def diff_storage(self) -> np.ndarray:
         """The diff as a contiguous array of ``storage_shape``."""
-        self.settle_diff()
+        self.write_cleared_diff()
         return self._view("diff_storage", lambda: self.diff_flat.reshape(self.storage_shape))
 
     @property
@@ -157,7 +157,7 @@ class Blob:
     @property
     def diff(self) -> np.ndarray:
         """The diff in Caffe's order: a view of the blob's memory, of shape ``shape``."""
-        self.settle_diff()
+        self.write_cleared_diff()
         return self._view("diff", lambda: self._logical(self.diff_storage))
 
     @diff.setter
@@ -168,14 +168,14 @@ class Blob:
     def clear_diff(self) -> None:
         """Make the diff zero without writing it yet.
 
-        The zeros are written at the next read. A kernel that calls ``claim_diff`` first overwrites the diff instead of
-        adding to it, which saves that pass over the memory.
+        The zeros are written at the next read. If a kernel calls ``claim_diff`` before, it overwrites the diff instead
+        of adding to it, which saves a pass over the memory.
         """
         self._cleared = self._diff is not None
 
     @property
     def is_cleared(self) -> bool:
-        """Whether the diff was cleared, and nobody has written or claimed it since."""
+        """Whether the diff was cleared and has not been written or claimed since."""
         return self._cleared
 
     def claim_diff(self) -> tuple[np.ndarray, bool]:
@@ -189,7 +189,7 @@ class Blob:
         overwrite, self._cleared = self._cleared, False
         return self._diff[: self.n_elems], overwrite
 
-    def settle_diff(self) -> None:
+    def write_cleared_diff(self) -> None:
         """Write the zeros of a cleared diff, unless a kernel has claimed it since."""
         if self._cleared:
             _ = self.diff_flat
@@ -209,7 +209,7 @@ class Blob:
         self._views.clear()
 
     def change_memory(self, data: np.ndarray | None) -> np.ndarray | None:
-        """Use other flat memory for the data from now on; None: what the next use allocates. Returns what it was.
+        """Use other flat memory for the data from now on; None: the next use allocates some. Returns the old memory.
 
         Raises:
             LayerError: an array with fewer elements than the blob.
@@ -219,7 +219,7 @@ class Blob:
         return before
 
     def bind_diff(self, diff: np.ndarray | None) -> None:
-        """Use the given flat array as the diff's memory from now on; None: what the next use allocates. Raises
+        """Use the given flat array as the diff's memory from now on; None: the next use allocates some. Raises
         LayerError if it is too short."""
         self._diff = None if diff is None else self._long_enough(diff)
         self._views.clear()

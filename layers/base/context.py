@@ -1,4 +1,4 @@
-"""What a net gives to its layers, and the memory in which parameters are made."""
+"""The context that a net gives to its layers: kernels, random numbers, access to data, memory for parameters."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from scaffe.layers.kernels.backend import Backend, Draws
 
 
 class ParamMemory(Protocol):
-    """Memory in which parameters are made one after another, and which they may never fill all at once.
+    """Memory, such as a file, in which parameters are allocated one after another. They need not fit in RAM together.
 
     Attributes:
-        stays: whether they stay there; else they are moved to the backend's memory before passes run.
+        stays: whether parameters stay there; if not, they are moved to the backend's memory before passes run.
     """
 
     stays: ClassVar[bool]
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """Zeros, (n_elems,), behind what was asked for before."""
+        """Allocate zeros (n_elems,) after the previous array."""
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """An array, (n_elems,), for pieces of which each starts at an element of it: their own memory, if they lie
-        there so; else new."""
+        """One array (n_elems,) in which piece i starts at element ``starts[i]``: the pieces' own memory if they already
+        lie so, else new memory."""
 
     def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """Whether two arrays made here are the same memory."""
+        """Whether two arrays allocated here are the same memory."""
 
 
 @dataclass
@@ -46,10 +46,10 @@ class Context:
         open_feed: opens the batches of a data layer, (param, context) → feed. The trainer sets it, since layers do
             not depend on data sources.
         n_ranks: ranks that share the data; each sees a part of it.
-        shard: the number of the part of the data that this net reads, of how many; None: nobody shares it out.
+        shard: (part, number of parts) of the data that this net reads; None if the data are not divided.
         fills: whether parameters get their initial values; false for a net that is built for its shapes alone, whose
             parameters then take no memory.
-        param_memory: where parameters are made; None: in the backend's memory.
+        param_memory: where parameters are allocated; None: in the backend's memory.
     """
 
     phase: int
@@ -85,6 +85,6 @@ class Context:
     def parameter(self, shape: Sequence[int]) -> Blob:
         """A new blob of ``param_dtype`` for a learnable parameter, zero."""
         blob = self.blob(shape, channels_last=False, dtype=self.param_dtype)
-        if self.param_memory is not None:  # taken now, so that parameters lie there in their order
+        if self.param_memory is not None:  # now, so that parameters lie there in their order
             blob.bind_data(self.param_memory.zeros(blob.n_elems, blob.dtype))
         return blob

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.base.random import Stream
 
 FAN_IN, FAN_OUT, AVERAGE = 0, 1, 2  # FillerParameter.VarianceNorm
@@ -17,12 +17,12 @@ CHUNK = 1 << 16  # draws turned into values at a time, so that temporaries stay 
 
 
 def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
-    """Fill an array with what a FillerParameter message asks for, element by element in Caffe's order (Caffe 1.0).
+    """Fill an array as a FillerParameter message says, element by element in Caffe's order (Caffe 1.0).
 
     Args:
         array: float32 or float64, in Caffe's logical shape, of any strides; overwritten.
         filler: the FillerParameter message.
-        rng: the process's random stream; advanced by as many draws as Caffe takes.
+        rng: the process's random stream; takes as many draws as Caffe.
 
     Raises:
         LayerError: unknown filler, impossible parameters, or an array without elements.
@@ -62,7 +62,7 @@ def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         low, end = real(low), np.nextafter(real(high), real(np.inf))
         width = end - low
-    if not (width > 0 and np.isfinite(width)):  # no draw would ever do
+    if not (width > 0 and np.isfinite(width)):  # no draw would be accepted
         raise LayerError(f"uniform filler wants min <= max and a finite max - min, got {low} and {high}")
     flat, scale = out.reshape(-1), real(1 / 2**32)
     done = 0

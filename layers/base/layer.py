@@ -1,4 +1,4 @@
-"""The interface of a layer, and the context that a net gives to its layers."""
+"""The interface of a layer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.registry import Registry
-from scaffe.layers.kernels.plans import InferencePlan, ReadyCalls
+from scaffe.layers.kernels.plans import InferencePlan, PreparedCalls
 
 TRAIN, TEST = 0, 1  # Caffe's Phase
 
@@ -37,26 +37,26 @@ class Layer:
     default_loss_weight: ClassVar[float] = 0.0  # of top 0; 1.0 makes it a loss layer
     auto_tops: ClassVar[bool] = False  # tops not named in the prototxt are made anonymously (losses)
     reshape_always: ClassVar[bool] = False  # top shapes depend on values of bottoms: reshape before every forward
-    shares_data: bool = False  # tops' data may live in bottom 0's memory
-    idle_in_place: bool = False  # forward has nothing to do once tops' data lie in bottom 0's memory
-    shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
-    passes_diff: bool = False  # bottoms' diffs are top 0's: they may live in its memory
-    by_image: bool = False  # in testing, each image, (1, ...), of the tops is computed from that of the bottoms
-    filled_tops: Sequence[int] = ()  # of a layer without bottoms: the tops that only forward writes, all anew
-    recordable: ClassVar[bool] = False  # a pass queues the same work whatever the values: a CUDA graph can replay it
-    repeatable: bool = False  # ``forward_again`` gives the same tops, and changes nothing else
+    shares_data: bool = False  # tops' data may share bottom 0's memory
+    idle_in_place: bool = False  # forward does nothing if tops' data share bottom 0's memory
+    shares_diff: bool = False  # tops' diffs may share bottom 0's memory
+    passes_diff: bool = False  # bottoms' diffs equal top 0's, and may share its memory
+    by_image: bool = False  # in phase TEST, image i of the tops depends on image i of the bottoms alone
+    filled_tops: Sequence[int] = ()  # of a layer without bottoms: tops that forward writes whole, and nobody else
+    recordable: ClassVar[bool] = False  # a pass launches the same work whatever the values: a CUDA graph can replay it
+    repeatable: bool = False  # ``forward_again`` computes the same tops, and changes nothing else
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
-    writes_params: bool = False  # forward may write the layer's parameters: statistics
-    divides: bool = False  # backward can run in two: ``backward_params``, then ``backward_bottoms``
+    writes_params: bool = False  # forward may write the layer's parameters, as batch statistics are
+    divides: bool = False  # backward can run as ``backward_params``, then ``backward_bottoms``
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
-    temporaries: float = 0  # arrays, each as long as its longest blob, that passes make beside
-    lasting: float = 0  # how many of them are there between passes, too
+    temporaries: float = 0  # size of the temporary arrays of a pass, in multiples of the layer's largest blob
+    persistent_temporaries: float = 0  # size of those of them that persist between passes
     keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data: in place, the layer keeps a copy
     forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision
-    exact_tops: ClassVar[tuple[int, ...]] = ()  # tops that are measured, not computed with: float32 likewise
-    integer_tops: ClassVar[tuple[int, ...]] = ()  # tops of indices: float32 where whoever reads them can take that
+    exact_tops: ClassVar[tuple[int, ...]] = ()  # tops that are results, such as an accuracy: float32 likewise
+    integer_tops: ClassVar[tuple[int, ...]] = ()  # tops of indices: float32 if the layers that read them allow it
     host_only: ClassVar[bool] = False  # runs on the host even in a net on a device (user code, files, rare layers)
 
     @classmethod
@@ -85,8 +85,8 @@ class Layer:
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Add to the parameters' diffs and overwrite the bottoms' diffs.
 
-        A layer with large parameters overwrites the bottoms' diffs first, and calls ``bottoms_written`` before it goes
-        on: they may travel meanwhile.
+        A layer with large parameters overwrites the bottoms' diffs first and then calls ``bottoms_written``, so that
+        they can be sent while it computes the parameters' diffs.
 
         Args:
             top: their diffs are the gradients of the loss.
@@ -96,33 +96,33 @@ class Layer:
         raise NotImplementedError
 
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
-        """What of backward reads the bottoms' data: add to the parameters' diffs. For layers with ``divides``."""
+        """The part of backward that reads the bottoms' data: add to the parameters' diffs. Needs ``divides``."""
         raise NotImplementedError
 
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The rest of backward: overwrite the bottoms' diffs. For layers with ``divides`` or ``param_rows``."""
+        """The rest of backward: overwrite the bottoms' diffs. Needs ``divides`` or ``param_rows``."""
         raise NotImplementedError
 
     @property
     def param_rows(self) -> Sequence[slice]:
-        """Blocks of the first parameter's rows, if backward can be ``backward_bottoms`` and then ``backward_rows`` for
-        each of them; none if it cannot."""
+        """Blocks of the first parameter's rows, if backward can run as ``backward_bottoms`` and then ``backward_rows``
+        for each block; else empty."""
         return ()
 
     def backward_rows(self, rows: slice, diffs: Sequence[Any], top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
-        """Write gradients of parameters, block after block, behind ``backward_bottoms``.
+        """Write the parameters' gradients for one block of rows, after ``backward_bottoms``.
 
         Args:
-            rows: one of ``param_rows``; all of them come in their order.
-            diffs: flat, of these rows; with the last block also one for each of the other parameters.
+            rows: one of ``param_rows``; called for all of them in order.
+            diffs: a flat array for these rows; with the last block also one for each of the other parameters.
             top, bottom: as for ``backward``.
         """
         raise NotImplementedError
 
     def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
-        """Compute the tops' data as the last forward did, from the same bottoms; for layers that are ``repeatable``.
+        """Recompute the tops' data of the last forward, from the same bottoms. Needs ``repeatable``.
 
-        Random choices are the same ones, and running statistics do not count the batch twice.
+        Random choices are those of that forward, and running statistics do not count the batch twice.
 
         Args:
             bottom, top: as for ``forward`` or ``forward_fused``.
@@ -132,7 +132,7 @@ class Layer:
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """Whether the CPU has kernels for all of it in bfloat16, too; if not, such a net runs the layer in float32.
+        """Whether the CPU has bfloat16 kernels for all of the layer; if not, a bfloat16 net runs it in float32.
 
         Args:
             param: the LayerParameter message.
@@ -148,7 +148,7 @@ class Layer:
         """Fuse the following layer into this one, if both can be computed in one pass.
 
         Args:
-            following: the layer after this one and those already fused to it.
+            following: the layer after this one and after those already fused to it.
 
         Returns:
             True if it is fused: ``forward_fused`` then computes its top.
@@ -156,9 +156,11 @@ class Layer:
         return False
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Forward of this layer and those fused to it, in one pass; ``top`` is the last one's.
+        """Forward of this layer and those fused to it, in one pass.
 
-        Behind this layer's bottoms come those that fused layers (a sum) have from elsewhere.
+        Args:
+            bottom: this layer's bottoms, then those that fused layers (a sum) have from other layers.
+            top: the last fused layer's tops.
         """
         raise NotImplementedError
 
@@ -171,11 +173,11 @@ class Layer:
 
     # -- for inference -------------------------------------------------------------------------------------
     def per_channel(self) -> tuple[Any, Any] | None:
-        """The numbers of y = x · scale + shift, each (C,) or None for 1 or 0, if that is all that forward computes."""
+        """(scale, shift), each (C,) or None for 1 or 0, if forward computes only y = x · scale + shift; else None."""
         return None
 
     def inference_plan(self, bottom: Blob, top: Blob, relu_slope: float | None, adds: bool) -> InferencePlan | None:
-        """A plan of this layer's forward into whose weights per-channel factors and shifts are folded.
+        """A plan of this layer's forward, into whose weights per-channel factors and shifts can be folded.
 
         Args:
             bottom, top: the layer's only ones, shaped.
@@ -183,28 +185,28 @@ class Layer:
             adds: whether another blob of the top's shape is added before the ReLU.
 
         Returns:
-            the plan; None where there is none, or none that is faster.
+            the plan; None if there is none, or none that is faster.
         """
         return None
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
-        """``forward``, or ``forward_fused`` if ``fused``, on blobs that stay where they are, made ready to run many
-        times; None: it needs the interpreter."""
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
+        """Prepare native calls that do what ``forward``, or ``forward_fused`` if ``fused``, does on these blobs as long
+        as they keep their memory; None if the layer needs the interpreter."""
         return None
 
     def include_relu(self, own_diffs: bool) -> bool:
-        """Include the backward of the ReLU in front, in place and of slope 0, in this layer's from now on.
+        """Include the backward of the in-place ReLU of slope 0 before this layer in this layer's from now on.
 
         Args:
-            own_diffs: whether nobody reads the tops' diffs behind this layer's backward, which may write them, too.
+            own_diffs: whether backward may overwrite the tops' diffs, since nobody reads them afterwards.
 
         Returns:
-            whether it does.
+            whether the layer includes it.
         """
         return False
 
     def unfuse(self) -> None:
-        """After a fused forward, write what each fused layer needs to run its own backward; if ``n_fused_back``."""
+        """After a fused forward, write what each fused layer needs to run its own backward. Needs ``n_fused_back``."""
 
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:
@@ -233,12 +235,13 @@ class Layer:
             self.put(blob, values)
 
     def put(self, blob: Blob, values: np.ndarray) -> None:
-        """Write values of the parameter's shape, in host memory, to where it was made: there, or on a device."""
+        """Write values (host memory, of the parameter's shape) to the parameter, on the host or on a device."""
         is_there = isinstance(blob.data, np.ndarray)
         blob.data[...] = values if is_there else self.context.kernels.to_device(values, blob.dtype)
 
     def check_values(self) -> None:
-        """Raise LayerError for a bad value since the last call that forward, which must not wait, could not report."""
+        """Raise LayerError for a bad value that a device's kernels have met since the last call, as forward does not
+        wait for them."""
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
         """Raise LayerError for a wrong number of bottoms or tops."""

@@ -1,4 +1,4 @@
-"""Storage orders of blobs: what layers need that only reinterpret shapes (Reshape, Flatten) or move an axis."""
+"""Storage orders of blobs, for layers that reinterpret shapes (Reshape, Flatten) or work along an axis."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: in
 
 
 def weights_for_forward(blob: Blob) -> Any:
-    """The weights as a plan's forward takes them: the copy for kernels where there is one, else the blob's data."""
-    return blob.data if blob.kernel_copy is None else blob.kernel_copy.renewed()
+    """The weights for a plan's forward: the copy for kernels if there is one, brought up to date, else the data."""
+    return blob.data if blob.kernel_copy is None else blob.kernel_copy.refreshed()
 
 
 def weights_for_backward(blob: Blob) -> Any:
-    """The weights that forward read."""
+    """The weights that the last forward read."""
     return blob.data if blob.kernel_copy is None else blob.kernel_copy.array

@@ -12,8 +12,8 @@ class Stream:
         seed: Caffe's random_seed (plus the solver's rank).
 
     Attributes:
-        n_restarts: how often ``restart`` was called. A generator seeded from this stream takes a new seed when the
-            number has changed.
+        n_restarts: how often ``restart`` was called. A generator seeded from this stream takes a new seed when this
+            has changed.
     """
 
     N_BYTES = 4 * 625  # of a saved state: 624 words and the position among them
@@ -29,7 +29,7 @@ class Stream:
         self.n_restarts += 1
 
     def catch_up(self) -> None:
-        """Nothing to do: after a restart, the next draw is already from the new seed (see ``backend.Draws``)."""
+        """Does nothing: after a restart, the next draw is already from the new seed (see ``backend.Draws``)."""
 
     def draw(self, n_elems: int) -> np.ndarray:
         """The next n_elems raw draws, uint32."""

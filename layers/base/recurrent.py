@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_n_axes
 from scaffe.layers.base.bases import refuse_gradient
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import Layer
 

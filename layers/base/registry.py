@@ -1,4 +1,4 @@
-"""Classes by name: each registers itself in its own file, and all files of one package are imported."""
+"""Registries of classes by name: each class registers itself where it is defined."""
 
 from __future__ import annotations
 

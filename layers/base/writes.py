@@ -1,4 +1,4 @@
-"""What may have been written into a blob's data by somebody other than its net's passes."""
+"""Counts writes to a blob's data by others than its net's passes, like a version counter."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 
 class Watcher(Protocol):
-    """Somebody who needs data as they are before they are written."""
+    """An object that copies data before they are overwritten."""
 
     def before_write(self, writes: Writes) -> None:
-        """The data that share these writes are about to be written, or to be lent."""
+        """Called before the data that share ``writes`` are written, or lent."""
 
 
 class Writes:
-    """Counts writes, and knows whether anybody holds an array through which he may write at any time.
+    """Counts writes, and tracks whether a user holds an array through which he may write at any time.
 
-    Blobs that share their data share this too.
+    Blobs that share their data share this object too.
 
     Attributes:
         n: how often the data may have been written.
@@ -30,12 +30,12 @@ class Writes:
         self._watchers: tuple[ref[Watcher], ...] = ()
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell somebody, as long as he lives, before the data are written."""
+        """Call ``watcher.before_write`` before the data are written, as long as the watcher is alive."""
         living = [each for each in self._watchers if each() not in (None, watcher)]
         self._watchers = (*living, ref(watcher))
 
     def note(self) -> None:
-        """Count a write; called before it where somebody may watch."""
+        """Count a write. Call it before the write, since watchers may copy the data."""
         for each in self._watchers:
             watcher = each()
             if watcher is not None:
@@ -43,7 +43,7 @@ class Writes:
         self.n += 1
 
     def lend(self, array: np.ndarray) -> np.ndarray:
-        """An array of the same memory, and of the same shape, whose holder may write to it as long as he holds it."""
+        """Lend the data: returns an array of the same memory and shape, to which its holder may write at any time."""
         self.note()
         loan = _Loan(array)
         self._loans.add(ref(loan, self._loans.discard))
@@ -51,12 +51,12 @@ class Writes:
 
     @property
     def is_lent(self) -> bool:
-        """Whether an array that was lent, or a view of one, still lives."""
+        """Whether an array that was lent, or a view of one, is still alive."""
         return bool(self._loans)
 
 
 class _Loan:
-    """The base of an array that was lent: it lives as long as the array and all views of it."""
+    """The base of an array that was lent: it is alive as long as the array or a view of it."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array

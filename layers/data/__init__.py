@@ -1,1 +1,1 @@
-"""Where a net begins and ends: layers that read data, and the one that writes it."""
+"""Layers that read data, and one that writes them."""

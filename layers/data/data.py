@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
-PLACES = 2  # of a batch's arrays: where pixels were cropped
+PLACES = 2  # index of the batch's array with the positions of crops
 
 
 @layer_types.register("Data")
@@ -22,11 +22,11 @@ class Data(Layer):
 
     The batches come from a feed, which ``context.open_feed(param, context)`` opens. A feed has ``shapes``, one for
     each top; ``next()``, which returns one array for each top in storage order (images channels-last); and ``close()``.
-    Where a feed has a ``change``, images may be pixels of a byte each: with the crops' places as a third array, the
-    kernels make floats of them, by the reader's arithmetic.
+    If a feed has a ``change``, images may be uint8 pixels, with the positions of crops as a third array; the kernels
+    then convert them to floats, with the reader's arithmetic.
 
     Raises:
-        LayerError: the context has no ``open_feed``, as the trainer would set it.
+        LayerError: the context has no ``open_feed``, which the trainer sets.
     """
 
     n_bottoms = (0, 0)
@@ -65,12 +65,12 @@ class Data(Layer):
 
     @property
     def batch_bytes(self) -> int:
-        """Of a batch as the feed gives it."""
+        """Bytes of a batch as the feed gives it."""
         return int(self.feed.batch_bytes)
 
     @property
     def read_bytes(self) -> int:
-        """Of all batches that the feed holds at a time."""
+        """Bytes of all batches that the feed holds at a time."""
         return int(self.feed.n_batches) * self.batch_bytes
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A file for the HDF5 library to write to. The library crashes if a write fails, so failures are only noted here."""
+"""The HDF5Output layer, and a file whose writes never fail, since the HDF5 library crashes if a write does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.atomic_files import open_new
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto.byte_text import path_of
 

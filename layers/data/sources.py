@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.layout import pass_data
 
 
-class Source(Layer):
-    """The base of Input and DummyData: no bottoms. Setup shapes the tops; later the caller may."""
-
-    n_bottoms = (0, 0)
-    n_tops = (1, None)
+class _Idle(Layer):
+    """The base of layers whose reshape and forward do nothing."""
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
@@ -26,10 +23,17 @@ class Source(Layer):
         return True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Do nothing: setup has shaped the tops."""
+        """Do nothing: there are no tops, or setup has shaped them."""
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Do nothing."""
+
+
+class Source(_Idle):
+    """The base of Input and DummyData: no bottoms. Setup shapes the tops; later the caller may."""
+
+    n_bottoms = (0, 0)
+    n_tops = (1, None)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Do nothing."""
@@ -126,22 +130,11 @@ class Parameter(Layer):
 
 
 @layer_types.register("Silence")
-class Silence(Layer):
+class Silence(_Idle):
     """Consumes bottoms that no other layer uses, so that they are not outputs of the net; their gradient is 0."""
 
     n_bottoms = (1, None)
     n_tops = (0, 0)
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Do nothing: there are no tops."""
-
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Do nothing."""
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write zeros to the gradients asked for."""

@@ -1,1 +1,1 @@
-"""Layers of object detection: the R-CNN family's, one family a file."""
+"""Layers of object detection: of SSD and of the R-CNN family."""

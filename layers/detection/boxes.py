@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 
 CORNER, CENTER_SIZE, CORNER_SIZE = 1, 2, 3  # PriorBoxParameter.CodeType
 
@@ -53,7 +53,7 @@ def encode(code: int, priors: np.ndarray, variances: np.ndarray | None, boxes: n
 
 
 def decode(code: int, priors: np.ndarray, variances: np.ndarray | None, offsets: np.ndarray) -> np.ndarray:
-    """Boxes from their offsets: what ``encode`` undoes.
+    """Boxes from their offsets, the inverse of ``encode``.
 
     Args:
         code: CORNER, CENTER_SIZE or CORNER_SIZE.
@@ -101,7 +101,7 @@ def _centres(boxes: np.ndarray) -> np.ndarray:
 
 
 TRUTH_COLUMNS = 8
-NO_ITEM = -1  # a row that fills up
+NO_ITEM = -1  # marks a row that is padding
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Truth:
     difficult: np.ndarray
 
     def of(self, item: int) -> Truth:
-        """Those of one item."""
+        """The true boxes of one item."""
         mine = self.items == item
         return Truth(self.items[mine], self.labels[mine], self.boxes[mine], self.difficult[mine])
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, Truth, check_shape, read_truth
 from scaffe.layers.detection.saved_detections import check_resize, read_sizes, to_pixels

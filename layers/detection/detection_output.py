@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, count_priors, decode, read_priors, show_detections
 from scaffe.layers.detection.saved_detections import SavedDetections
@@ -20,10 +20,10 @@ Kept = list[tuple[int, np.ndarray]]  # label and prior boxes, the best first, of
 
 @layer_types.register("DetectionOutput")
 class DetectionOutput(NoGradient):
-    """Decodes boxes, and leaves of those that overlap, class by class, the best.
+    """Decodes boxes, and suppresses class by class those that overlap a better one (non-maximum suppression).
 
     Bottoms: offsets (N, P · L · 4), L being 1 with ``share_location`` and num_classes without; confidences
-    (N, P · num_classes); prior boxes (1, 2, 4 P); perhaps the images, which are not looked at. Top: (1, 1, D, 7), a row
+    (N, P · num_classes); prior boxes (1, 2, 4 P); optionally the images, which are not read. Top: (1, 1, D, 7), a row
     a detection: item in the batch, label, score, xmin, ymin, xmax, ymax, ordered by item, label and falling score. With
     no detection at all there is a row (item, -1, ...) of -1 for each item, as in weiliu89/caffe.
 

@@ -1,5 +1,4 @@
-"""Which prior box answers for which true box, which of the others count, and the losses (SSD, Liu et al. 2016, section
-2.2)."""
+"""Matches prior boxes with true boxes, mines hard negatives, and computes the losses (SSD, Liu et al. 2016, 2.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from scaffe.layers.activation.activations import sigmoid_cross_entropies
 from scaffe.layers.detection.boxes import crosses_boundary
 
 BIPARTITE, PER_PREDICTION = 0, 1  # MultiBoxLossParameter.MatchType
-LEAST_OVERLAP = 1e-6  # a smaller one is none
+LEAST_OVERLAP = 1e-6  # a smaller one counts as 0
 UNMATCHED, IGNORED = -1, -2
 
 
@@ -64,7 +63,7 @@ def match_boxes(boxes: np.ndarray, truth: np.ndarray, options: MatchOptions) -> 
 
 
 NONE, MAX_NEGATIVE, HARD_EXAMPLE = 0, 1, 2  # MultiBoxLossParameter.MiningType
-LEAST_AREA = 1e-5  # smaller boxes are no examples where overlapping ones are suppressed
+LEAST_AREA = 1e-5  # smaller boxes are no candidates if overlapping ones are suppressed
 
 
 def mine(p: Any, loss: np.ndarray, matches: np.ndarray, overlaps: np.ndarray,
@@ -78,7 +77,7 @@ def mine(p: Any, loss: np.ndarray, matches: np.ndarray, overlaps: np.ndarray,
 
     Args:
         p: the MultiBoxLossParameter message.
-        loss: (P,), of each box.
+        loss: (P,), the loss of each box.
         matches: int64 (P,), as ``match_boxes`` returns them.
         overlaps: (P,), likewise.
         boxes: (P, 4), by which boxes overlap; contiguous.

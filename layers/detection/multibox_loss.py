@@ -1,4 +1,4 @@
-"""MultiBoxLoss: boxes matched with objects, what their offsets and classes lack (SSD, Liu et al. 2016, section 2.2)."""
+"""MultiBoxLoss: the loss of offsets and classes of boxes matched with objects (SSD, Liu et al. 2016, section 2.2)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import isfinite
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import loss_divisor
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import Truth, check_shape, decode, encode, read_priors, read_truth
 from scaffe.layers.detection.detection_output import check_predictions, check_suppression
@@ -34,13 +34,13 @@ Gradient = tuple[tuple[np.ndarray, ...], np.ndarray]  # places (item, box, class
 
 @dataclass(frozen=True)
 class Positives:
-    """The boxes that answer for an object: arrays (M,).
+    """The boxes that are matched with an object, as arrays (M,).
 
     Attributes:
-        items, priors: place in the batch, and prior box.
-        classes: whose offsets; 0 where all classes share them.
-        labels: of the object.
-        boxes: (M, 4), the object's.
+        items, priors: indices of the item in the batch, and of the prior box.
+        classes: the class whose offsets count; 0 if all classes share them.
+        labels: the object's label.
+        boxes: (M, 4), the object's box.
     """
 
     items: np.ndarray
@@ -74,7 +74,7 @@ class MultiBoxLoss(LossLayer):
         p = self.param.multibox_loss_param
         self._check_options()
         self._matching = MatchOptions(p.match_type, p.overlap_threshold, p.ignore_cross_boundary_bbox)
-        self.temporaries, self.lasting = (8, 2) if p.mining_type == NONE else (2, 0)
+        self.temporaries, self.persistent_temporaries = (8, 2) if p.mining_type == NONE else (2, 0)
         self._wanted = list(self.param.propagate_down[:2]) or [True, True]
         nowhere = tuple(np.zeros((3, 0), np.int64))
         self._location: Gradient = nowhere, np.zeros((0, 4))
@@ -210,12 +210,12 @@ class MultiBoxLoss(LossLayer):
         p = self.param.multibox_loss_param
         priors, variances = (x[found.priors] for x in self._priors)
         in_target = None if p.encode_variance_in_target else variances
-        predicted = offsets[found.items, found.priors, found.classes]
-        difference: np.ndarray = predicted - encode(p.code_type, priors, in_target, found.boxes)
+        forecast = offsets[found.items, found.priors, found.classes]
+        difference: np.ndarray = forecast - encode(p.code_type, priors, in_target, found.boxes)
         if p.encode_variance_in_target:
             difference = difference / variances
         if p.bp_inside:
-            boxes = priors if p.use_prior_for_matching else decode(p.code_type, priors, in_target, predicted)
+            boxes = priors if p.use_prior_for_matching else decode(p.code_type, priors, in_target, forecast)
             difference[(boxes < 0) | (boxes > 1)] = 0
         return difference
 

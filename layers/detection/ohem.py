@@ -1,4 +1,4 @@
-"""Online hard example mining (R-FCN, Dai et al. 2016, section 2): which regions count, and the softmax loss of each."""
+"""Online hard example mining (R-FCN, Dai et al. 2016, section 2): the choice of regions, and their softmax losses."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import read_labels
 from scaffe.layers.base.bases import ZeroGradient, as_four_axes
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.loss.softmax import SoftmaxWithLoss
 
 
 @layer_types.register("BoxAnnotatorOHEM")
 class BoxAnnotatorOhem(ZeroGradient):
-    """Labels and box weights of the ``roi_per_img`` regions of each image that cost most; the others do not count.
+    """Labels and box weights of the ``roi_per_img`` regions of each image with the largest losses; others do not count.
 
     Bottoms: regions (R, 5, H, W), their first channel the item in the batch; losses and labels, both (R, 1, H, W); box
     weights (R, C, H, W). Axes of length 1 at the end may be left out.
@@ -85,7 +85,7 @@ class SoftmaxWithLossOhem(SoftmaxWithLoss):
     n_tops = (1, 3)
     recordable = False
     host_only = True
-    temporaries, lasting = 2, 1
+    temporaries, persistent_temporaries = 2, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops: (), the scores' shape and the labels' shape."""

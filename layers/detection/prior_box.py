@@ -1,4 +1,4 @@
-"""PriorBox: the boxes that a feature map's positions look for objects in (SSD, Liu et al. 2016, section 2.2)."""
+"""PriorBox: the boxes around a feature map's positions in which objects are searched (SSD, Liu et al. 2016, 2.2)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import ZeroGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
-SAME_RATIO = 1e-6  # aspect ratios nearer than this are one
+SAME_RATIO = 1e-6  # aspect ratios that differ by less are the same
 MOST_PIXELS = 1 << 24  # of a size: float32 counts pixels exactly up to here
 VARIANCE = 0.1  # where none is given
 Single = np.float32
@@ -23,7 +23,7 @@ class PriorBox(ZeroGradient):
     """Boxes of several sizes and shapes around each position of a feature map.
 
     Bottoms: the feature map (N, C, H, W) and the image (N, C, height, width), of which only the shapes count; the image
-    may be left out if ``img_size`` and ``step``, or img_h, img_w, step_h and step_w, say what it would. Top:
+    may be left out if ``img_size`` and ``step``, or img_h, img_w, step_h and step_w, are given. Top:
     (1, 2, 4 P), first the boxes' corners in fractions of the image, position after position, then their variances.
 
     At each position there is, for each ``min_size``: a square of that side; one of the side sqrt(min_size · max_size)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_n_axes
 from scaffe.layers.base.bases import ZeroGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.detection.proposal import all_anchors, moved_within, spread_of_boxes
 
@@ -211,7 +211,7 @@ class ScaleRoute(ZeroGradient):
     host_only = True
     reshape_always = True
     exact_bottoms = (0,)
-    temporaries, lasting = 3, 1
+    temporaries, persistent_temporaries = 3, 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the range. Raises LayerError for an empty one."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 Edges = tuple[np.ndarray, np.ndarray]  # the first pixel of each bin and the one behind its last, int64 (R, bins)
@@ -86,7 +86,7 @@ class RoiPooling(Layer):
     n_bottoms = (2, 2)
     host_only = True
     exact_bottoms = (1,)
-    temporaries, lasting = 3, 2
+    temporaries, persistent_temporaries = 3, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""

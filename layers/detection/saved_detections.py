@@ -1,4 +1,4 @@
-"""Boxes in fractions of a net's input as pixels of the image that it was made of (weiliu89/caffe, bbox_util.cpp)."""
+"""Writes detections to files, with boxes in pixels of the original images (weiliu89/caffe, bbox_util.cpp)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.atomic_files import make_folder, write_whole
+from scaffe.errors import LayerError
 from scaffe.input_files import read_text_input
-from scaffe.layers.base.errors import LayerError
 from scaffe.proto import caffe_pb2
 from scaffe.proto.byte_text import path_of
 from scaffe.proto.text import ProtoError, read_message
@@ -85,10 +85,10 @@ Found = tuple[str, int, float, list[float]]  # image, label, score, x, y, width,
 
 
 class SavedDetections:
-    """Collects the detections of one image after another, and writes them when all images of a test have come.
+    """Collects the detections of one image after another, and writes them when all images of a test are done.
 
-    VOC: a file a class, ``name score xmin ymin xmax ymax`` a line, whole pixels. ILSVRC: one file, with the label
-    behind the name. COCO: one file of JSON: image_id, category_id, bbox (x, y, width, height) and score of each.
+    VOC: a file for each class, ``name score xmin ymin xmax ymax`` a line, in whole pixels. ILSVRC: one file, with the
+    label after the name. COCO: one file of JSON: image_id, category_id, bbox (x, y, width, height) and score of each.
 
     Args:
         p: the SaveOutputParameter message; must have a folder, a file of labels and a file of sizes (see ``wanted``).
@@ -143,7 +143,7 @@ class SavedDetections:
             write_whole(folder / f"{prefix}{name}", text.encode(errors="surrogateescape"), LayerError)
 
     def _files(self) -> list[tuple[str, str]]:
-        """Names, behind the prefix, and contents."""
+        """The files' names, without the prefix, and contents."""
         if self._p.output_format == "COCO":
             return [(".json", json.dumps([{"image_id": int(image) if image.isdecimal() else image,
                                            "category_id": _category(self._names[label]), "bbox": place, "score": score}

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import loss_divisor
 from scaffe.layers.base.bases import LossLayer, as_four_axes
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 
@@ -30,7 +30,7 @@ class SmoothL1Loss(LossLayer):
     """
 
     is_normalized = True
-    temporaries, lasting = 6, 1
+    temporaries, persistent_temporaries = 6, 1
     n_bottoms = (2, 4)
     exact_bottoms = (1, 2, 3)
 

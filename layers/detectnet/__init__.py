@@ -1,1 +1,1 @@
-"""DetectNetTransformation, of NVIDIA's fork: images and boxes into what DetectNet learns."""
+"""DetectNetTransformation of NVIDIA's fork: augmentation and targets for DetectNet."""

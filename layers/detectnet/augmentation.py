@@ -1,4 +1,4 @@
-"""How DetectNet's images and boxes are changed at random (NVIDIA/caffe, detectnet_transform_layer.cpp)."""
+"""Random augmentation of DetectNet's images and boxes (NVIDIA/caffe, detectnet_transform_layer.cpp)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 SMALL = float(np.finfo(np.float32).eps)
 LEAST_DESATURATION = 1 / 255
@@ -18,12 +18,12 @@ Size = tuple[int, int]  # width, height
 
 @dataclass(frozen=True)
 class Selection:
-    """What is done to one image, in this order.
+    """The changes to one image, applied in this order.
 
     Attributes:
         hue: degrees that the hue turns by.
         saturation: factor.
-        flip: whether left and right change places.
+        flip: whether the image is mirrored from left to right.
         size: width and height in pixels to resize to.
         rotation: degrees.
         crop: column and row of the result's first pixel; outside the image the result is 0.
@@ -38,12 +38,12 @@ class Selection:
 
     @property
     def rotates(self) -> bool:
-        """Whether there is a rotation worth the name."""
+        """Whether the image is rotated noticeably."""
         return abs(self.rotation) > SMALL
 
 
 def select(original: Size, wanted: Size, p: Any, chance: Callable[[], float]) -> Selection:
-    """Draw what is done to a training image.
+    """Draw the changes to a training image.
 
     Args:
         original, wanted: width and height of the image, and of the result.
@@ -76,8 +76,8 @@ def change_image(image: np.ndarray, mean: np.ndarray, chosen: Selection, wanted:
 
     Args:
         image: float32 (height, width, 3), 0 to 255, blue first.
-        mean: what is subtracted after the colours have changed; broadcasts to the image.
-        chosen: what is done.
+        mean: subtracted after the colours have changed; broadcasts to the image.
+        chosen: the changes.
         wanted: width and height of the result.
 
     Returns:
@@ -115,7 +115,7 @@ def cropped(image: np.ndarray, crop: tuple[int, int], wanted: Size) -> np.ndarra
 
 
 def change_boxes(boxes: np.ndarray, original: Size, chosen: Selection) -> np.ndarray:
-    """Boxes as the image's changes leave them; rotated ones keep their size. Rows begin with x, y, width, height."""
+    """Apply an image's changes to its boxes; rotated boxes keep their size. Rows begin with x, y, width, height."""
     out = boxes.copy()
     if chosen.flip:
         out[:, 0] = original[0] - out[:, 0] - out[:, 2] - 1

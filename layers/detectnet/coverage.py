@@ -1,4 +1,4 @@
-"""What DetectNet predicts at each cell of a grid, from boxes (NVIDIA/caffe, detectnet_coverage_rectangular.cpp).
+"""DetectNet's targets at each cell of a grid, from boxes (NVIDIA/caffe, detectnet_coverage_rectangular.cpp).
 
 Boxes are rows of 16 numbers; x, y, width and height come first, then an angle, then the class.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 N_COLUMNS = 16  # numbers of a box in the labels
 CLASS = 5
@@ -24,7 +24,7 @@ class Coverage:
         options: the DetectNetGroundTruthParameter message.
 
     Attributes:
-        shape: of what ``planes`` makes, (8 + classes, rows, columns) of the grid.
+        shape: the shape of ``planes``, (8 + classes, rows, columns) of the grid.
 
     Raises:
         LayerError: the stride or the image's size is 0.
@@ -42,9 +42,9 @@ class Coverage:
     def planes(self, boxes: np.ndarray) -> np.ndarray:
         """The planes of one image.
 
-        Each cell that a box's coverage region meets says: 1; the box's corners, less the cell's; 1 / width and
-        1 / height; the cell's area over the region's, at least 1 without obj_norm; and 1 for its class. Of boxes that
-        cover one cell the last counts.
+        Each cell that a box's coverage region meets has: 1; the box's corners minus the cell's; 1 / width and
+        1 / height; the cell's area over the region's, at least 1 without obj_norm; and 1 for its class. Of several
+        boxes that cover a cell, the last counts.
 
         Args:
             boxes: (n, 16), in pixels of the image that the net sees.

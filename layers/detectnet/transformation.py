@@ -1,4 +1,4 @@
-"""DetectNetTransformation: images and boxes into what DetectNet sees and learns (NVIDIA's fork)."""
+"""DetectNetTransformation: augments images, and turns boxes into DetectNet's targets (NVIDIA's fork)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.input_files import read_input
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.detectnet.augmentation import Selection, change_boxes, change_image, opencv, select
 from scaffe.layers.detectnet.coverage import Coverage, read_boxes
@@ -18,11 +18,11 @@ from scaffe.proto.byte_text import path_of
 
 @layer_types.register("DetectNetTransformation")
 class DetectNetTransformation(NoGradient):
-    """Changes images at random in training, resizes them in testing, and marks what a grid's cells are to predict.
+    """Augments images in training, resizes them in testing, and computes the targets of a grid's cells.
 
     In training hue, saturation, side, scale, rotation and crop are drawn as detectnet_augmentation_param says
     (``augmentation.select``); in testing images are resized to the net's. transform_param's mean is subtracted after
-    the colours have changed; its other options say nothing, as in NVIDIA/caffe (detectnet_transform_layer.cpp). The
+    the colours have changed; its other options have no effect, as in NVIDIA/caffe (detectnet_transform_layer.cpp). The
     random numbers are the net's: each image takes them from its stream in the fork's order.
 
     Bottoms: images (N, 3, H, W), 0 to 255, blue first; boxes, 16 numbers each (see ``coverage``), N items.

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.bases import FusesRelu
 from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import is_plain, weights_for_backward, weights_for_forward
-from scaffe.layers.kernels.plans import ReadyCalls, RowwisePlan, bound
+from scaffe.layers.kernels.plans import PreparedCalls, RowwisePlan, prepared
 
 
 @layer_types.register("InnerProduct")
@@ -68,13 +68,13 @@ class InnerProduct(FusesRelu):
         if self._plain_top is not None:
             self.context.kernels.copy_part(top[0].data, self._plain_top)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
         if self._plain_top is not None or self.blobs[0].kernel_copy is not None:
             return None
         x = bottom[0].data_flat if self._plain is None else bottom[0].data
         b = self.blobs[1].data if len(self.blobs) > 1 else None
-        return bound(self._plan, x, self.blobs[0].data, b, top[0].data_flat, self._fused_slope if fused else None)
+        return prepared(self._plan, x, self.blobs[0].data, b, top[0].data_flat, self._fused_slope if fused else None)
 
     def _input(self, x: Blob) -> np.ndarray:
         """The bottom's elements in Caffe's order, the order of the weights."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis, read_labels
 from scaffe.layers.base.bases import refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 POLYNOMIALS = ((1, 0), (2, 0, -1), (4, 0, -3, 0), (8, 0, -8, 0, 1))  # cos(m t) by powers of cos(t), m = 1 to 4

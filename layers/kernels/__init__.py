@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # mypy compares the modules with what a backend offers
+if TYPE_CHECKING:  # mypy checks that the modules implement Backend
     from scaffe.layers.kernels import cpu, cuda
     from scaffe.layers.kernels.backend import Backend, DeviceBackend
 

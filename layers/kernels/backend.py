@@ -1,4 +1,4 @@
-"""The interface of a backend, a module of kernels for one kind of memory. mypy checks the CPU's and CUDA's by it."""
+"""The interface of a backend, a module of kernels for one kind of memory. mypy checks that both backends have it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Dtype = np.dtype | type
 
 
 class Draws(Protocol):
-    """The source of the random numbers that a net's layers draw in forward. Snapshots save its state."""
+    """The random generator of a net's layers in forward. Snapshots save its state."""
 
     def catch_up(self) -> None:
-        """Take a new seed if the process's stream was restarted. Called before a recorded pass, which cannot check."""
+        """Take a new seed if the process's stream was restarted. Called before a recorded pass is replayed."""
 
     def to_bytes(self) -> bytes:
         """The state; its first bytes are those of the host's stream (``Stream.to_bytes``)."""
@@ -41,35 +41,35 @@ class Draws(Protocol):
 
 
 class Staging(Protocol):
-    """Brings batches from the readers to the backend's memory."""
+    """Moves batches from the readers to the backend's memory."""
 
     @property
     def next(self) -> Callable[[], Sequence[Array]]:
-        """A function that returns the next batch; its arrays are valid until the call after that."""
+        """A function that returns the next batch; its arrays are valid until the next call."""
 
 
 class Pixels(Protocol):
-    """Makes the net's numbers of batches of pixels, with the bits of a reader that gives floats."""
+    """Converts batches of pixels (uint8) to the net's numbers, with the same bits as a reader that gives floats."""
 
     def run(self, pixels: Array, places: Array, y: Array) -> None:
         """y = (pixels - mean) · scale, mirrored.
 
         Args:
             pixels: uint8 (n, height, width, channels), cropped.
-            places: int32 (n, 3): the crop's first row and column, and 1 for an image that is to be mirrored.
-            y: flat, in storage order, of the net's type.
+            places: int32 (n, 3): the crop's first row and column, and 1 for an image to mirror.
+            y: flat, in storage order, of the net's type; overwritten.
         """
 
 
 class Backend(Protocol):
-    """Kernels for one kind of memory. A module is one: ``kernels.cpu``, ``kernels.cuda``.
+    """Kernels for one kind of memory; the modules ``kernels.cpu`` and ``kernels.cuda`` implement it.
 
     Attributes:
         PLACE: "host" or "device": the memory in which ranks share buffers.
-        PIECE_ELEMS: how many elements functions of whole arrays take at once, where they make temporaries.
+        PIECE_ELEMS: elements of the pieces in which array functions with temporaries compute.
         REUSES_ACTIVATIONS: whether training saves memory by placing activations in a shared arena.
-        RECORDS: whether runs of layers are recorded and replayed (then this is a ``DeviceBackend``).
-        CHECK_EVERY: how many iterations pass between two reads of the loss by the host.
+        RECORDS: whether passes are recorded and replayed (then this is a ``DeviceBackend``).
+        CHECK_EVERY: iterations between two reads of the loss by the host.
         xp: NumPy, or the module with NumPy's functions for the backend's arrays.
     """
 
@@ -91,7 +91,7 @@ class Backend(Protocol):
         """Use that many host threads for kernels; no effect on a device."""
 
     def workers(self) -> Workers | None:
-        """The threads set, for passes over shares of a batch beside one another; None on a device."""
+        """The threads for per-image parallelism; None on a device."""
 
     def synchronize(self) -> None:
         """Wait until all queued work is done."""
@@ -104,43 +104,43 @@ class Backend(Protocol):
         """The array in host memory: a copy, or the array itself if it is there already."""
 
     def to_device(self, array: Any, dtype: Any = None) -> Array:
-        """The array in the backend's memory, converted to ``dtype`` if given; itself if nothing needs to change."""
+        """The array in the backend's memory, converted to ``dtype`` if given; the array itself if it is that."""
 
     def copy_part(self, target: Array, source: Array, /) -> None:
         """target = source, for views of equal shape and any strides; converted if their types differ."""
 
     def scalar(self, number: Any, /) -> Any:
-        """A number that a layer computed, as the net returns it; on a device it is not copied to the host yet."""
+        """A number as the net returns it: on a device it stays there, and ``float`` waits for it."""
 
     def batch_allocator(self) -> Callable[[int], np.ndarray]:
-        """What gives readers the memory of their batches: n_elems → flat float32 memory on the host, on any thread.
+        """The allocator of readers' batches: n_elems → a flat float32 array on the host; any thread may call it.
 
-        From there ``staging`` brings batches to the backend's memory without another copy."""
+        ``staging`` moves batches from this memory to the backend's without another copy on the host."""
 
     def staging(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> Staging:
         """A ``Staging`` of the batches that ``next_batch`` returns in host memory."""
 
     def maker(self, layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
-        """A constructor, (param, context) → Layer, of a layer of that type in a net on this backend.
+        """The constructor, (param, context) → Layer, of a layer in a net on this backend.
 
         Args:
-            layer_type: the layer's class; it is the answer unless the backend has no kernels for the case. The answer
-                is then a layer that runs one of that class on the host, in the parameters' type.
+            layer_type: the layer's class. It is returned unless the backend has no kernels for the case; then a
+                ``HostFallback`` is, which runs such a layer on the host in the parameters' type.
             param: the LayerParameter message.
             bottom: the layer's blobs.
             dtype: the net's element type.
         """
 
     def place(self) -> Callable[[], None]:
-        """The current device and its stream, as a call that makes them the calling thread's current ones again; on the
-        CPU a call that does nothing."""
+        """A function that makes the device and stream that are current now current again, on the thread that calls it;
+        on the CPU it does nothing."""
 
     # -- plans ---------------------------------------------------------------------------------------------
     def convolution(self, spec: ConvSpec) -> WeightedPlan:
         """A plan of a convolution. Raises LayerError for an impossible geometry."""
 
     def inference_convolution(self, spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
-        """A plan of a convolution's forward alone; None if there is none that is faster than ``convolution``'s.
+        """A plan of a convolution's forward for inference; None if there is none faster than ``convolution``'s.
 
         Args:
             spec: the geometry, with a bias.
@@ -178,7 +178,7 @@ class Backend(Protocol):
         """A plan of the multinomial logistic loss of softmax."""
 
     def draws(self, rng: Stream) -> Draws:
-        """The source of the random numbers of a net's layers, seeded by the process's stream."""
+        """The random generator of a net's layers, seeded by the process's stream."""
 
     def dropout(self, shape: Ints, channels_last: bool, ratio: float, draws: Any, dtype: Dtype = ...,
                 scales: bool = ...) -> DropoutPlan:
@@ -203,16 +203,16 @@ class Backend(Protocol):
     def relu_backward(self, y: Array, gy: Array, gx: Array, slope: float) -> None:
         """gx = gy where y > 0, slope · gy elsewhere. y is the layer's input or its output; gx may be gy."""
 
-    def note_signs(self, y: Array, signs: Array) -> None:
+    def save_sign_mask(self, y: Array, mask: Array) -> None:
         """Set the bits of the elements above 0, and clear all others.
 
         Args:
             y: flat.
-            signs: words of 32 bits, as ``scaffe.layers.kernels.extents`` has them.
+            mask: words of 32 bits, as ``scaffe.layers.kernels.extents`` has them.
         """
 
-    def relu_backward_signs(self, signs: Array, gy: Array, gx: Array, slope: float) -> None:
-        """gx = gy where ``note_signs`` has set the bit, slope · gy elsewhere. Flat arrays; gx may be gy."""
+    def relu_backward_mask(self, mask: Array, gy: Array, gx: Array, slope: float) -> None:
+        """gx = gy where ``save_sign_mask`` has set the bit, slope · gy elsewhere. Flat arrays; gx may be gy."""
 
     def add_relu(self, a: Array, b: Array, y: Array, slope: float) -> None:
         """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
@@ -220,7 +220,7 @@ class Backend(Protocol):
     def add_up(self, xs: Sequence[Array], y: Array, signs: Array | None = None) -> None:
         """y = ((x0 + x1) + x2) + ... for two or more flat arrays. y may be x0.
 
-        Where ``signs`` are given, y is 0 where they are not above 0.
+        If ``signs`` is given, of y's shape, y is 0 where it is not above 0.
         """
 
     def mask_scale(self, x: Array, mask: Array, scale: float, y: Array) -> None:
@@ -243,15 +243,15 @@ class Backend(Protocol):
         Args:
             x, y: (rows, channels); y may be x.
             scale, bias: (channels,).
-            kept: gets a copy of x, where given.
-            relu_slope: negative slope of the ReLU; None: no ReLU.
+            kept: receives a copy of x; None: no copy.
+            relu_slope: slope below 0 of the ReLU; None: no ReLU.
         """
 
     def scale_sums(self, x: Array, gy: Array) -> tuple[Array, Array]:
         """Sums over the rows of gy · x and of gy, each float64 (channels,): the gradients of scale and bias."""
 
     def pixels(self, change: Any) -> Pixels:
-        """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
+        """A converter of pixels; ``change`` has mean, row_stride, column_stride and scale."""
 
 
 class Guard(Protocol):
@@ -261,20 +261,20 @@ class Guard(Protocol):
         """Check flat arrays. Returns a flag on the device, int32 (1,): not 0 if some number is not finite."""
 
     def checked(self, factor: Any) -> Array:
-        """An update's factor together with the flag of the last ``look``, for ``UpdatePlan.run``."""
+        """An update's factor together with the flag of the last ``look``, as ``UpdatePlan.run`` takes it."""
 
     def take(self) -> float:
-        """How many updates were skipped since the last call; waits for the device."""
+        """Return how many updates were skipped since the last call. Waits for the device."""
 
 
 class DeviceBackend(Backend, Protocol):
-    """Kernels that run on a device, on which the host queues work."""
+    """A backend whose kernels run on a device; the host queues work there."""
 
     def configure(self, tf32: bool) -> None:
         """Set whether float32 products may use TF32, in plans built from now on."""
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """Record the work that ``run`` queues, without executing it. Calling the result launches that work."""
+        """Record the work that ``run`` queues, without executing it. Calling the result launches the work."""
 
     def copy_weights(self, w: Array, order: tuple[int, int], copy: Array) -> None:
         """Write weights (O, I, K), float32, to a copy for kernels of a half type, (O, K, I).

@@ -1,4 +1,4 @@
-"""Access to CuPy for this package and the trainer: the module, its devices, streams and pinned memory."""
+"""The only access of this package and the trainer to CuPy: the module, its devices, streams and pinned memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from scaffe import threads
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
 LANES = 128  # multiply-adds of a multiprocessor in each clock
@@ -45,7 +45,7 @@ def load() -> ModuleType:
 
 
 def missing() -> str:
-    """Why no GPU can be used, in one line; empty if one can."""
+    """Why no GPU can be used, in one line; empty if a GPU can be used."""
     try:
         load()
     except LayerError as error:
@@ -59,7 +59,7 @@ def count() -> int:
 
 
 def use(number: int) -> None:
-    """Make a device the current one, also of threads of ours that begin later.
+    """Make a device the current one of this thread and of our threads that start later.
 
     Raises:
         LayerError: no device has that number.
@@ -113,7 +113,7 @@ def bus_id(number: int) -> str:
 
 
 class PerDevice(Generic[P, T]):
-    """A function whose results are kept for each of its arguments on each device.
+    """A cache of a function's results, by arguments and current device.
 
     Args:
         make: the function.
@@ -136,7 +136,7 @@ def stream() -> Any:
 
 @PerDevice
 def compute_stream() -> Any:
-    """The stream that nets compute on, one on each device, so that nets see one another's results."""
+    """The stream on which nets compute: one for each device, so that nets see one another's results."""
     return stream()
 
 
@@ -157,32 +157,32 @@ def copy_to_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
 
 
 def copy_from_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
-    """Queue a copy the other way: from page-locked memory to the device. See ``copy_to_pinned``."""
+    """Queue a copy from page-locked memory to the device; arguments as for ``copy_to_pinned``."""
     array.data.copy_from_host_async(place.ctypes.data, array.nbytes, stream)
 
 
 def copy_from_host(array: Any, values: np.ndarray) -> None:
-    """Copy any host memory to an array on the device, and wait for it: both flat, of one length and type."""
+    """Copy host memory to an array on the device, and wait for it: both flat, of equal length and type."""
     array.set(values)
     current_stream().synchronize()
 
 
 def free_bytes() -> int:
-    """Bytes of the current device's memory that nobody uses, with what this process's pool keeps ready."""
+    """Free bytes of the current device's memory, including those that this process's pool keeps."""
     cupy = load()
     free, _ = cupy.cuda.runtime.memGetInfo()
     return int(free + cupy.get_default_memory_pool().free_bytes())
 
 
 def speeds() -> tuple[float, float]:
-    """What the current device computes and moves by its clocks: multiply-adds of float32, and bytes, a second."""
+    """The current device's peak rates by its clocks: float32 multiply-adds and bytes of memory traffic a second."""
     p = load().cuda.runtime.getDeviceProperties(current())
     lanes = p["multiProcessorCount"] * LANES
     return lanes * p["clockRate"] * 1e3, 2 * p["memoryClockRate"] * 1e3 * p["memoryBusWidth"] / 8
 
 
 def place() -> Callable[[], None]:
-    """The current device with its stream for computing, as a call that makes them this thread's current ones again."""
+    """A function that makes the device that is current now, and its compute stream, current on the calling thread."""
     number, found = current(), compute_stream()
 
     def go_there() -> None:

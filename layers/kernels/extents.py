@@ -1,4 +1,4 @@
-"""Checks of array sizes ahead of kernels, which get addresses and would read or write outside an array too short.
+"""Checks array sizes before kernels run, as these get addresses and would read or write outside a short array.
 
 An array of the wrong size belongs to a blob that was reshaped after the layer's ``reshape``.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 
 def expect_elems(n_elems: int, *arrays: Any) -> None:
@@ -38,28 +38,28 @@ WORD = np.dtype(np.uint32)
 
 
 def n_words(n_elems: int) -> int:
-    """Words for the signs of so many elements."""
+    """Words for the sign mask of so many elements."""
     return -(-n_elems // TOGETHER) * LANES
 
 
-def expect_words(n_elems: int, signs: Any) -> None:
+def expect_words(n_elems: int, mask: Any) -> None:
     """Raise LayerError unless the words are those for so many elements."""
-    if signs.size != n_words(n_elems):
-        raise mismatch(n_words(n_elems), signs.size)
+    if mask.size != n_words(n_elems):
+        raise mismatch(n_words(n_elems), mask.size)
 
 
 BLOCK_BYTES = 32 << 20
-"""Of a block, nearly. In shorter ones copies of what is multiplied cost more: of fc6's gradient in CaffeNet 7 to 10 %
-where blocks have 16 MB, 2 to 5 % so."""
-ROW_UNIT = 16  # rows of a block are multiples of it, so that each begins on a cache line
+"""Size of a block of rows. In smaller ones, copying the factors costs more: for the gradient of CaffeNet's fc6, 7 to
+10 % with blocks of 16 MB, 2 to 5 % with these."""
+ROW_UNIT = 16  # a block has a multiple of so many rows, so that each begins at a cache line
 
 
 def row_blocks(n_rows: int, row_bytes: int) -> list[slice]:
-    """The blocks of rows of a matrix, none of a short one.
+    """The blocks of rows of a matrix; none if it is smaller than a block.
 
     Args:
-        n_rows: of the matrix.
-        row_bytes: of each row.
+        n_rows: rows of the matrix.
+        row_bytes: bytes of a row.
     """
     n_blocks = n_rows * row_bytes // BLOCK_BYTES
     if n_blocks < 2:

@@ -6,7 +6,8 @@ say how the elements are ordered; an array may have any shape with as many eleme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from scaffe.layers.kernels.specs import Fused, FusedDiffs
@@ -15,17 +16,17 @@ Array = Any  # of the backend
 
 
 class WeightedPlan(Protocol):
-    """Convolution, deconvolution or inner product: y = x * w + b, ``*`` being the product of that layer."""
+    """A convolution, deconvolution or inner product: y = x * w + b, where ``*`` is the layer's product."""
 
     def forward(self, x: Array, w: Array, b: Array | None, y: Array, relu_slope: float | None = None) -> None:
         """Write y.
 
         Args:
             x: the bottom (rows, channels): a row is an input of an inner product, or a pixel.
-            w: the weights, in Caffe's order; those of a half type in the kernels', (O, K..., I).
+            w: the weights, in Caffe's order; weights of a half type in the kernels' order, (O, K..., I).
             b: the bias (n_output,); None: no bias.
             y: the top (rows, n_output); overwritten.
-            relu_slope: negative slope of a ReLU applied in the same pass; None: no ReLU.
+            relu_slope: slope below 0 of a ReLU in the same pass; None: no ReLU.
         """
 
     def backward_data(self, gy: Array, w: Array, gx: Array) -> None:
@@ -45,10 +46,10 @@ class WeightedPlan(Protocol):
 
 @runtime_checkable
 class RowwisePlan(Protocol):
-    """An inner product whose weights' gradient can be computed some rows at a time: the same bits as all together.
+    """An inner product whose weights' gradient can be computed in blocks of rows, with the same bits as all at once.
 
     Attributes:
-        rows: blocks of rows of the weights, in their order; none where these are short.
+        rows: the blocks of the weights' rows, in order; empty for small weights.
     """
 
     rows: Sequence[slice]
@@ -61,50 +62,50 @@ class RowwisePlan(Protocol):
 
 
 class InferencePlan(Protocol):
-    """A convolution's forward with weights that stay the same over many calls, and what follows it in the same pass."""
+    """A convolution's forward for weights that stay the same over many calls, with a sum and a ReLU in its pass."""
 
-    def take(self, w: Array, b: Array) -> None:
-        """Take over weights and bias, in Caffe's order; ``forward`` uses them until the next ``take``."""
+    def set_weights(self, w: Array, b: Array) -> None:
+        """Copy weights and bias, in Caffe's order; ``forward`` uses them until the next ``set_weights``."""
 
-    def adopt(self, other: Any) -> None:
-        """Use from now on the memory into which another plan of the same geometry takes weights and bias."""
+    def share_weights(self, other: Any) -> None:
+        """Share the memory into which another plan of the same geometry takes weights and bias."""
 
     def forward(self, x: Array, y: Array, added: Array | None = None) -> None:
         """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may be y."""
 
-    def bind(self, x: Array, y: Array, added: Array | None = None) -> ReadyCalls | None:
-        """``forward`` on these arrays, which stay where they are, made ready to run many times; None: it cannot be."""
+    def bind(self, x: Array, y: Array, added: Array | None = None) -> PreparedCalls | None:
+        """Prepare ``forward`` on these arrays, which keep their memory; None if native code cannot run it."""
 
 
-class ReadyCalls(Protocol):
-    """Calls of native code that run one after another, without anything of the interpreter's between them."""
+class PreparedCalls(Protocol):
+    """Native calls with fixed arguments that run one after another without the interpreter."""
 
     def __add__(self, other: Any) -> Any:
-        """These calls and the others behind them."""
+        """These calls followed by the others."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of calls."""
 
-    def suit(self) -> bool:
-        """Whether they may run now: on the thread that made them ready, and on as many threads as then."""
+    def is_valid(self) -> bool:
+        """Whether they may run now: the thread and the number of threads are those for which they were prepared."""
 
     def run(self) -> int:
-        """Run them until one fails. Returns how many did not."""
+        """Run the calls until one fails. Returns how many succeeded."""
 
-    def fail(self) -> None:
-        """Raise what the call that failed in the last run stands for: LayerError or MemoryError."""
+    def raise_error(self) -> None:
+        """Raise the error of the call that failed in the last run: LayerError or MemoryError."""
 
 
 @runtime_checkable
 class Bindable(Protocol):
-    """A plan whose ``forward`` can be made ready for arrays that stay where they are."""
+    """A plan whose ``forward`` can be prepared for arrays that keep their memory."""
 
-    def bind(self, *arrays: Array) -> ReadyCalls | None:
-        """``forward`` on these arrays, which must live on, made ready to run many times; None: it cannot be."""
+    def bind(self, *arrays: Array) -> PreparedCalls | None:
+        """Prepare ``forward`` on these arrays, which must stay alive; None if native code cannot run it."""
 
 
-def bound(plan: Any, *arrays: Array) -> ReadyCalls | None:
-    """A plan's ``bind``; None where it has none."""
+def prepared(plan: Any, *arrays: Array) -> PreparedCalls | None:
+    """The prepared calls of a plan's ``forward``; None if the plan has none."""
     return plan.bind(*arrays) if isinstance(plan, Bindable) else None
 
 
@@ -120,7 +121,7 @@ class PoolingPlan(Protocol):
 
 @runtime_checkable
 class ReluPoolingPlan(Protocol):
-    """MAX pooling whose own backward can include that of a ReLU in front."""
+    """MAX pooling whose backward can include that of a ReLU before it."""
 
     def include_relu(self) -> None:
         """From the next forward on, choose no element in windows whose maximum is not above 0."""
@@ -178,17 +179,20 @@ class BatchNormPlan(Protocol):
         """Write y, normalised with the running sums; arguments as for ``forward_train``."""
 
     def normalized(self, x: Array, xn: Array) -> None:
-        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
+        """Write x to xn, normalised as in the last forward, without scale, bias and ReLU."""
 
     def backward(self, x: Array, gy: Array, gx: Array | None, fused: Fused = ..., diffs: FusedDiffs = ...) -> None:
         """Compute the gradients of x, scale and bias.
 
+        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
+        g · scale / sqrt(variance + eps) if the last forward used the running sums.
+
         Args:
-            x: the input of the last forward.
+            x: the input of the last forward (rows, channels).
             gy: the gradient of y.
-            gx: gets the gradient of x; may be gy; None: not wanted.
+            gx: receives the gradient of x; may be gy; None: not wanted.
             fused: as in the last forward.
-            diffs: the arrays for the gradients of scale and bias.
+            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
         """
 
 
@@ -200,9 +204,9 @@ class SoftmaxLossPlan(Protocol):
 
         Args:
             x: scores (rows, classes).
-            labels: (rows,), whole numbers.
-            prob: gets the probabilities (rows, classes).
-            loss: gets the loss (1,).
+            labels: (rows,), integers.
+            prob: receives the probabilities (rows, classes).
+            loss: receives the loss (1,).
         """
 
     def backward(self, prob: Array, labels: Array, weight: Array, gx: Array) -> None:
@@ -243,13 +247,34 @@ class UpdatePlan(Protocol):
 
 
 class Workers(Protocol):
-    """Threads that compute beside one another, each by itself.
+    """Threads that run independent work in parallel.
 
     Attributes:
-        n_threads: how many.
+        n_threads: the number of threads.
     """
 
     n_threads: int
 
     def run(self, work: Callable[[], None]) -> None:
-        """Call ``work()`` that many times, on any of them, and wait for all. Raises what one of the calls does."""
+        """Call ``work()`` ``n_threads`` times, on any of the threads, and wait for all. Raises an error of one of
+        them."""
+
+
+def find_kernel(package: str, name: str, plans: Mapping[str, tuple[str, str]], modules: Sequence[str]) -> Any:
+    """A function of a backend, whose module is imported at the first use of the function.
+
+    Args:
+        package: the backend's dotted name.
+        name: the function.
+        plans: by name of a function that is a class, its module and its name there.
+        modules: modules whose functions have the names of the backend's.
+
+    Raises:
+        AttributeError: the backend has no such function.
+    """
+    module, attribute = plans.get(name, ("", name))
+    for each in (module,) if module else modules:
+        found = getattr(import_module(f"{package}.{each}"), attribute, None)
+        if found is not None:
+            return found
+    raise AttributeError(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 
 Ints = tuple[int, ...]
 LONGEST = 2**31 - 1  # places along an axis: Caffe and the kernels count them in C's int
@@ -25,7 +25,7 @@ class ConvSpec:
         group: channel groups.
         bias: whether a bias is added.
         dtype: element type.
-        direct: compute the sums of the definition, by no rearrangement that takes fewer products and rounds more.
+        direct: compute the sums of the definition, without algorithms such as Winograd's that round more.
     """
 
     in_shape: Ints

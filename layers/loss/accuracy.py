@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import by_position, check_label_count, read_labels
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 
@@ -116,10 +116,10 @@ class SegAccuracy(NoGradient):
         if wrong.any():
             raise LayerError(f"label {labels[wrong][0]} is neither one of the {n_classes} classes nor an ignore_label")
         scores = by_position(bottom[0].data, 1)[counts]
-        predicted = n_classes - 1 - np.argmax(scores[:, ::-1], axis=1)
+        forecast = n_classes - 1 - np.argmax(scores[:, ::-1], axis=1)
         if p.reset:
             self._confusion[...] = 0
-        pairs = np.bincount(labels * n_classes + predicted, minlength=n_classes**2)
+        pairs = np.bincount(labels * n_classes + forecast, minlength=n_classes**2)
         self._confusion += pairs.reshape(n_classes, n_classes)
         top[0].data[...] = summary(self._confusion)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.input_files import read_input
 from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies
 from scaffe.layers.base.axes import (
@@ -20,7 +21,6 @@ from scaffe.layers.base.axes import (
 )
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.loss.losses import LEAST_PROBABILITY
 from scaffe.proto.byte_text import path_of
@@ -101,7 +101,8 @@ class InfogainLoss(LossLayer):
         super().reshape(bottom, top)
         self.axis = check_label_count(bottom[0], bottom[1], self._axis())
         n_classes = bottom[0].shape[self.axis]
-        self.temporaries, self.lasting = 4 + 5 / n_classes, 1 + 3 / n_classes  # the second: a few numbers a position
+        self.temporaries = 4 + 5 / n_classes  # besides a gradient's size, a few numbers for each position
+        self.persistent_temporaries = 1 + 3 / n_classes
         n_elems = bottom[2].n_elems if self._matrix is None else self._matrix.size
         if n_elems != n_classes**2:
             raise LayerError(f"wants an infogain matrix of {n_classes} x {n_classes}, got {n_elems} elements")
@@ -175,7 +176,7 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
     Bottoms: scores x before the sigmoid, (N, ...); targets 0 or 1, as many. Top: the loss, a scalar.
     """
 
-    temporaries, lasting = 9.5, 1
+    temporaries, persistent_temporaries = 9.5, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one target for each score."""

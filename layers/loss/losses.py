@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis, read_labels
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 LEAST_PROBABILITY = 1e-20  # Caffe's clamp before a logarithm
@@ -24,7 +24,7 @@ class EuclideanLoss(LossLayer):
     Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
     """
 
-    temporaries, lasting = 2, 1
+    temporaries, persistent_temporaries = 2, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
@@ -57,7 +57,7 @@ class L1Loss(EuclideanLoss):
     Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
     """
 
-    temporaries, lasting = 3, 1
+    temporaries, persistent_temporaries = 3, 1
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
@@ -75,7 +75,7 @@ class HingeLoss(LossLayer):
     Bottoms: scores (N, classes...); labels, one for each item. Top: the loss, a scalar.
     """
 
-    temporaries, lasting = 5, 2
+    temporaries, persistent_temporaries = 5, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one label for each item."""
@@ -154,7 +154,7 @@ class ContrastiveLoss(LossLayer):
     Top: the loss, a scalar.
     """
 
-    temporaries, lasting = 3, 1
+    temporaries, persistent_temporaries = 3, 1
     n_bottoms = (3, 3)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -225,7 +225,7 @@ class CenterLoss(LossLayer):
     Bottoms: features (N, ...); one label an item. Top: the loss, a scalar. Blob: centres (num_output, features).
     """
 
-    temporaries, lasting = 3, 1
+    temporaries, persistent_temporaries = 3, 1
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

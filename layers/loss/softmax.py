@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import VALID, Rows, check_axis, check_label_count, loss_divisor, normalization
 from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.kernels.specs import LossSpec
 from scaffe.layers.loss.cross_entropy import InfogainLoss
@@ -85,7 +85,8 @@ class SoftmaxWithLoss(LossLayer):
         divisor = None if counted else loss_divisor(self.param.loss_param, outer, inner, 0)
         self._plan = self.context.kernels.softmax_loss(LossSpec(
             self._rows.n_rows, self._rows.n_columns, self._ignored, divisor, self.context.dtype))
-        self.temporaries, self.lasting = 7 / self._rows.n_columns, 3 / self._rows.n_columns  # a few numbers a row
+        self.temporaries = 7 / self._rows.n_columns  # a few numbers for each row
+        self.persistent_temporaries = 3 / self._rows.n_columns
         probabilities = top[1] if len(top) > 1 else self._probabilities
         probabilities.reshape(bottom[0].shape)
         self._output = probabilities

@@ -1,1 +1,1 @@
-"""Layers that scale what passes by its own statistics."""
+"""Layers that normalise activations by their own statistics."""

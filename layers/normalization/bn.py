@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import Rows
 from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TEST, Layer, layer_types
 from scaffe.layers.kernels.specs import Fused, FusedDiffs, NormSpec
 
@@ -106,7 +106,7 @@ class BN(Layer):
         self._rows.put_data(y, top[0])
 
     def _publish(self, top: Sequence[Blob]) -> None:
-        """Give the batch's mean and variance to the tops that show them, or average them in."""
+        """Write the batch's mean and variance to the tops that show them, or add them to the running averages."""
         found = (self._mean, self._variance)
         for blob, values in zip(top[1:], found, strict=False):
             blob.data[...] = values.reshape(self._shape)

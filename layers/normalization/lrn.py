@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.kernels.plans import ReadyCalls, bound
+from scaffe.layers.kernels.plans import PreparedCalls, prepared
 from scaffe.layers.kernels.specs import LrnSpec
 
 WITHIN_CHANNEL = 1
@@ -59,9 +59,9 @@ class Lrn(Layer):
         """Write the top."""
         self._plan.forward(bottom[0].data_flat, top[0].data_flat)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
-        return bound(self._plan, bottom[0].data_flat, top[0].data_flat)
+        return prepared(self._plan, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's gradient."""
@@ -74,9 +74,9 @@ class Lrn(Layer):
 class Lcn(Layer):
     """y = v / max(s, least), where v = x - mean(x) and s = sqrt(mean(v^2)): each pixel beside its neighbourhood.
 
-    Means are weighed by a Gaussian around the pixel, over local_size by local_size pixels of all channels, or with
-    across_channels false of the pixel's own channel. Beyond the image is nothing: there the weights that are left
-    count for all. (Jarrett, Kavukcuoglu, Ranzato and LeCun, "What is the Best Multi-Stage Architecture for Object
+    Means are weighted by a Gaussian around the pixel, over local_size by local_size pixels of all channels, or with
+    across_channels false of the pixel's own channel. At the image's edge the weights inside it are renormalised.
+    (Jarrett, Kavukcuoglu, Ranzato and LeCun, "What is the Best Multi-Stage Architecture for Object
     Recognition?", ICCV 2009, section 2.1; a constant ``least`` as in Le et al., ICML 2012.)
 
     Bottom and top: (N, C, H, W).
@@ -86,7 +86,7 @@ class Lcn(Layer):
             works in place.
     """
 
-    temporaries, lasting = 5, 1
+    temporaries, persistent_temporaries = 5, 1
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
 
@@ -141,11 +141,11 @@ class Lcn(Layer):
         return self._window_sums(g / self._inside) / channels
 
     def _sum(self, g: Any) -> Any:
-        """Over those channels that have a mean together."""
+        """Sum over the channels that share a mean."""
         return g.sum(1, keepdims=True) if self._is_across else g
 
     def _window_sums(self, x: Any) -> Any:
-        """Sums of windows with their weights, down and then along; zeros beyond the image."""
+        """Weighted sums of windows, along columns and then rows; zeros outside of the image."""
         for axis in (2, 3):
             x = _weighed(x, self._weights, axis)
         return x

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_n_axes
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -69,7 +69,7 @@ class Normalize(Layer):
     unscaled.
     """
 
-    temporaries, lasting = 4, 1
+    temporaries, persistent_temporaries = 4, 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the scales. Raises LayerError if the bottom has fewer than 2 axes."""

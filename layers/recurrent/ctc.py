@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import LossLayer, NoGradient, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 
 
 class Target(NamedTuple):
-    """What one sequence is to say: its labels, int64 (n,), and how many of its steps count."""
+    """The target of one sequence: its labels, int64 (n,), and how many of its steps count."""
 
     labels: np.ndarray
     n_steps: int
@@ -30,7 +30,7 @@ class _Ctc(LossLayer):
     n_bottoms = (2, 2)
     exact_bottoms = (1, 2, 3)
     host_only = True
-    temporaries, lasting = 8, 2
+    temporaries, persistent_temporaries = 8, 2
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Only the scores have a gradient."""
@@ -82,7 +82,7 @@ class _Ctc(LossLayer):
         raise NotImplementedError
 
     def _unpadded(self, labels: Blob, n_steps: int) -> list[Target]:
-        """Targets from labels (N, L) in which blanks say nothing."""
+        """Targets from labels (N, L) in which blanks are ignored."""
         rows = labels.data.reshape(self._size[1], -1).astype(np.int64)
         return [Target(row[row != self._blank()], n_steps) for row in rows]
 
@@ -92,11 +92,11 @@ class WarpCtcLoss(_Ctc):
     """Connectionist temporal classification (senlinuc/caffe_ocr, warp_ctc_loss_layer.cpp); see ``_Ctc``.
 
     Bottoms: scores (T, N, C), before their softmax; then one of
-    - labels (N, L), in which blanks say nothing; all T steps count;
+    - labels (N, L), in which blanks are ignored; all T steps count;
     - indicators (T, N), 0 where another sequence begins, so that the first ends there; labels (T, N), below 0 after
       their end, and counted from 0 without the blank if blank_index is 0;
     - numbers of steps (N,); numbers of labels (N,); labels (L, N).
-    blank_index says which class is the blank; the other options say nothing, as in the fork. Top: the loss, a scalar.
+    blank_index is the blank's class; the other options have no effect, as in the fork. Top: the loss, a scalar.
     """
 
     n_bottoms = (2, 4)
@@ -148,7 +148,7 @@ class CtcLoss(_Ctc):
     """Connectionist temporal classification, of forks with alphabet_size, time_step and blank_label; see ``_Ctc``.
 
     Bottoms: scores (T, N, alphabet_size), before their softmax, of which time_step steps count; labels (N, L), in
-    which blanks say nothing. Top: the loss, a scalar.
+    which blanks are ignored. Top: the loss, a scalar.
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -173,11 +173,11 @@ class CtcLoss(_Ctc):
 
 @layer_types.register("CTCGreedyDecoder")
 class CtcGreedyDecoder(NoGradient):
-    """Decodes scores; with labels, says how well.
+    """Decodes scores; with labels, measures the accuracy.
 
     ``blank_index`` below 0 is the last class. Without ctc_merge_repeated equal labels in a row stay.
 
-    Bottoms: scores (T, N, C); optionally labels (N, L), which end below 0 and in which blanks say nothing.
+    Bottoms: scores (T, N, C); optionally labels (N, L), which end below 0 and in which blanks are ignored.
     Top: the labels found, (N, T, 1, 1), filled up with -1; or with labels (1, 2, 1, 1): 1 - the mean over the
     sequences of edit distance / length of the longer one, and the fraction of sequences without a mistake.
     """
@@ -234,7 +234,7 @@ class CtcGreedyDecoder(NoGradient):
 
 
 def edit_distance(a: np.ndarray, b: np.ndarray) -> int:
-    """How many labels must be put in, left out or changed to make b of a (Levenshtein 1966)."""
+    """How many labels must be inserted, deleted or replaced to turn a into b (Levenshtein 1966)."""
     row = np.arange(len(b) + 1)
     for i, label in enumerate(a, 1):
         last, row = row, np.full_like(row, i)

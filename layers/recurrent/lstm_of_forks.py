@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.recurrent.recurrent import Step, step_backward, step_forward
 
@@ -30,7 +30,7 @@ class Lstm(Layer):
 
     n_bottoms = (1, 2)
     exact_bottoms = (1,)
-    temporaries, lasting = 15, 7
+    temporaries, persistent_temporaries = 15, 7
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the blobs. Raises LayerError if num_output is missing or the bottom does not have its axes."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.bases import refuse_gradient
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.recurrent import Arrays, Recurrent
 
@@ -86,7 +86,7 @@ class Lstm(Recurrent):
 
     n_states = 2
     n_gates = 4
-    temporaries, lasting = 15, 7
+    temporaries, persistent_temporaries = 15, 7
 
     def step_params(self) -> list[tuple[Shape, Any]]:
         """Shape and filler of W_hc."""
@@ -127,7 +127,7 @@ class LstmUnit(Layer):
 
     n_bottoms = (3, 3)
     n_tops = (2, 2)
-    temporaries, lasting = 4, 2
+    temporaries, persistent_temporaries = 4, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give both tops the shape of c. Raises LayerError if the bottoms' shapes do not fit together."""
@@ -166,7 +166,7 @@ class Rnn(Recurrent):
 
     n_states = 1
     n_gates = 1
-    temporaries, lasting = 6, 3
+    temporaries, persistent_temporaries = 6, 3
 
     def step_params(self) -> list[tuple[Shape, Any]]:
         """Shapes and fillers of W_hh, W_ho and b_o."""

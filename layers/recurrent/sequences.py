@@ -1,4 +1,4 @@
-"""Sequences of forks: where they begin, turned around, and how many are read without a mistake."""
+"""Layers on sequences, of forks: indicators of continuation, reversal in time, accuracy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.bases import NoGradient, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -65,7 +65,7 @@ class ReverseTime(Layer):
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Turn the sequences around. Raises LayerError for a length out of range."""
+        """Reverse the sequences. Raises LayerError for a length out of range."""
         n_steps = bottom[0].shape[0]
         lengths = bottom[1].data.astype(np.int64)
         if lengths.size and not 0 <= lengths.min() <= lengths.max() <= n_steps:
@@ -77,13 +77,13 @@ class ReverseTime(Layer):
         self._turn(bottom[0].data, top[0].data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Turn the gradient around."""
+        """Reverse the gradient."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             self._turn(top[0].diff, bottom[0].diff)
 
     def _turn(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write x in its new order to y: the way there is also the way back."""
+        """Write x in reversed order to y; the reversal is its own inverse."""
         y[...] = x[self._sources] * self._kept.reshape(*self._kept.shape, *[1] * (x.ndim - 2))
 
 
@@ -91,7 +91,7 @@ class ReverseTime(Layer):
 class LabelSequenceAccuracy(NoGradient):
     """The fraction of sequences whose best labels, repetitions merged and blanks left out, are the wanted ones.
 
-    Bottoms: scores (N, T, C); labels (N, L), in which blanks say nothing. Top: the fraction, a scalar.
+    Bottoms: scores (N, T, C); labels (N, L), in which blanks are ignored. Top: the fraction, a scalar.
     """
 
     n_bottoms = (2, 2)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -59,7 +59,7 @@ class Transpose(Permute):
 
 
 class _Reversal(Layer):
-    """The base of layers that turn some axes around."""
+    """The base of layers that reverse some axes."""
 
     _places: tuple[slice, ...]  # set by reshape: indexes every axis
 
@@ -82,7 +82,7 @@ class _Reversal(Layer):
 
 @layer_types.register("Reverse")
 class Reverse(_Reversal):
-    """Turns one axis around: element i of ``axis`` is element n - 1 - i of the bottom (caffe_ocr)."""
+    """Reverses one axis: element i of ``axis`` is element n - 1 - i of the bottom (caffe_ocr)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape. Raises LayerError if there is no such axis."""

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.layout import pass_data, pass_diff_back, share_diff
 
 COPY, INFER = 0, -1  # reshape_param: dimension 0 copies the bottom's, -1 is inferred
 
 
-@layer_types.register("Reshape")
-class Reshape(Layer):
-    """The bottom's elements in the shape that reshape_param gives, in Caffe's order.
+class SameElements(Layer):
+    """The base of layers that pass the bottom's elements on in another shape, in Caffe's order.
 
-    The top shares the bottom's memory if both store their elements in the same order.
+    The top shares the bottom's memory if both store their elements in the same order. A subclass shapes the top.
     """
 
     recordable = repeatable = True
@@ -30,6 +29,20 @@ class Reshape(Layer):
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
         """See Layer."""
         return True
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pass the elements on in the new shape."""
+        pass_data(bottom[0], top[0])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Pass the gradient back in the bottom's shape."""
+        if propagate_down[0] and not self.shares_diff:
+            pass_diff_back(top[0], bottom[0])
+
+
+@layer_types.register("Reshape")
+class Reshape(SameElements):
+    """The bottom's elements in the shape that reshape_param gives, in Caffe's order."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the shape. Raises LayerError if it has more than one -1 or the layer works in place."""
@@ -45,15 +58,6 @@ class Reshape(Layer):
         top[0].reshape(reshaped(bottom[0].shape, self.dims, p.axis, p.num_axes))
         pass_data(bottom[0], top[0])
         self.shares_data = self.shares_diff = share_diff(bottom[0], top[0])
-
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pass the data on."""
-        pass_data(bottom[0], top[0])
-
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Pass the gradient back."""
-        if propagate_down[0] and not self.shares_diff:
-            pass_diff_back(top[0], bottom[0])
 
 
 def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Shape:
@@ -94,21 +98,12 @@ def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Sh
 
 
 @layer_types.register("Flatten")
-class Flatten(Layer):
+class Flatten(SameElements):
     """Merges the axes from ``axis`` to ``end_axis``, both included (default: 1 and the last), in Caffe's order.
 
     Raises:
         LayerError: an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
     """
-
-    recordable = repeatable = True
-    reads_bottoms = reads_tops = False
-    shares_data = shares_diff = idle_in_place = True
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top; it shares the bottom's memory if both store their elements in the same order."""
@@ -120,12 +115,3 @@ class Flatten(Layer):
             raise LayerError(f"axis {p.axis} lies behind end_axis {p.end_axis} in shape {shape}")
         top[0].reshape((*shape[:first], bottom[0].count(first, last + 1), *shape[last + 1:]))
         self.shares_data = self.shares_diff = share_diff(bottom[0], top[0])
-
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pass the elements on in the new shape."""
-        pass_data(bottom[0], top[0])
-
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Pass the gradient back in the bottom's shape."""
-        if propagate_down[0] and not self.shares_diff:
-            pass_diff_back(top[0], bottom[0])

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -17,10 +17,10 @@ from scaffe.layers.base.layer import Layer, layer_types
 class Split(Layer):
     """Each top shares the bottom's data; the bottom's gradient is the sum of the tops'.
 
-    The backward of a ReLU in front of it, in place and of slope 0, can be part of that sum's pass.
+    The sum's pass can include the backward of an in-place ReLU of slope 0 before this layer.
 
     Attributes:
-        includes_relu: whether it is. The bottom's gradient is then 0 where its data are not above 0.
+        includes_relu: whether it does. The bottom's gradient is then 0 where its data are not above 0.
     """
 
     includes_relu = False

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.vision.convolution import Convolution
 from scaffe.proto import caffe_pb2

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.windows import check_window, refuse_times
 from scaffe.layers.video.convolution3d import shape_of
 
 Slices = tuple[slice, ...]
@@ -120,7 +120,7 @@ class Pooling3D(_Pooling):
         self._kernel = (p.kernel_depth, p.kernel_size, p.kernel_size)
         self._stride = (p.temporal_stride, p.stride, p.stride)
         self._pad = (0, p.pad, p.pad)
-        check_window(1, kernel_depth=self._kernel[:1], kernel_size=self._kernel[1:], temporal_stride=self._stride[:1],
+        check_geometry(1, kernel_depth=self._kernel[:1], kernel_size=self._kernel[1:], temporal_stride=self._stride[:1],
                      stride=self._stride[1:])
         if p.pool not in (MAX, AVE):
             raise LayerError("pools by MAX or AVE; STOCHASTIC pooling of clips is in no fork")
@@ -145,7 +145,7 @@ class NdPooling(_Pooling):
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
         self._method, self._kernel = self.method(), shape_of(p, "kernel_shape", None, n_axes)
         self._stride, self._pad = shape_of(p, "stride_shape", 1, n_axes), shape_of(p, "pad_shape", 0, n_axes)
-        check_window(1, kernel_shape=self._kernel, stride_shape=self._stride)
+        check_geometry(1, kernel_shape=self._kernel, stride_shape=self._stride)
 
     def method(self) -> int:
         """MAX or AVE. Raises LayerError for another."""
@@ -198,7 +198,7 @@ class EvenPooling(NdPooling):
         self._method, self._kernel = self.method(), (p.kernel_size,) * n_axes
         self._stride, self._pad = (p.stride,) * n_axes, (p.pad,) * n_axes
         if not p.global_pooling:
-            check_window(1, kernel_size=self._kernel, stride=self._stride)
+            check_geometry(1, kernel_size=self._kernel, stride=self._stride)
 
     def _n_windows(self, length: int, kernel: int, stride: int, pad: int) -> int:
         if self.param.pooling_param.round_mode == FLOOR:

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.bases import FusesRelu
 from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import (
     channels_last,
@@ -21,7 +22,6 @@ from scaffe.layers.base.layout import (
     weights_for_backward,
     weights_for_forward,
 )
-from scaffe.layers.base.windows import conv_window
 from scaffe.layers.kernels.plans import InferencePlan
 from scaffe.layers.kernels.specs import ConvSpec
 
@@ -42,7 +42,7 @@ class _Windowed(FusesRelu):
             raise LayerError("needs a num_output above 0")
         self._axis = check_axis(bottom[0], p.axis)
         self.by_image = self._axis > 0
-        self._window = conv_window(p, bottom[0].ndim - self._axis - 1)
+        self._window = conv_geometry(p, bottom[0].ndim - self._axis - 1)
         spec = self._spec(self._folded(bottom[0].shape))
         weights = self.add_blob(spec.weight_shape, p.weight_filler)
         weights.kernel_order = weights.shape[1], weights.count(2)

@@ -8,9 +8,9 @@ from itertools import zip_longest
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -60,8 +60,8 @@ ADD = 1  # MergeCropParameter.MergeOp
 class MergeCrop(Layer):
     """Bottom 0 and the middle of bottom 1, of the same spatial shape: stacked along the channels, or added.
 
-    ``forward`` says whose values count (both, if it says nothing), ``backward`` who has a gradient (bottom 0 alone);
-    the other's are 0. The fork computes on GPUs only, and mixes channels up if bottom 1 has more of them.
+    ``forward`` selects the bottoms whose values count (default: both), ``backward`` those that get a gradient (default:
+    bottom 0); the others' are 0. The fork computes on GPUs only, and mixes channels up if bottom 1 has more of them.
 
     Bottoms: (N, C, spatial...), (N, C', spatial'...), no axis of the second shorter. Top: (N, C + C', spatial...), or
     (N, C, spatial...) where they are added.

@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.windows import conv_window
 
 
 @layer_types.register("Im2col")
@@ -32,7 +32,7 @@ class Im2col(Layer):
         n = len(shape) - self.axis - 1
         if n < 1:
             raise LayerError(f"wants spatial axes behind channel axis {self.axis}, got shape {shape}")
-        self.kernel, self.stride, self.pad, self.dilation = conv_window(p, n)
+        self.kernel, self.stride, self.pad, self.dilation = conv_geometry(p, n)
         extents = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
         self.out = tuple((size + 2 * p - e) // s + 1
                          for size, p, e, s in zip(shape[self.axis + 1 :], self.pad, extents, self.stride, strict=True))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
+from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.windows import conv_window
 from scaffe.layers.kernels.specs import ConvSpec
 
 
@@ -96,7 +96,7 @@ class LocalConvolution(Layer):
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {bottom.shape}")
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
-        spec = ConvSpec(bottom.shape, p.num_output, *conv_window(p, 2), 1, p.bias_term, self.context.dtype)
+        spec = ConvSpec(bottom.shape, p.num_output, *conv_geometry(p, 2), 1, p.bias_term, self.context.dtype)
         spec.check()
         return spec
 
@@ -124,7 +124,7 @@ class LocalConvolution(Layer):
             gx[place] += columns[:, :, :, i, j].transpose(1, 2, 0)
 
     def _places(self, row: int) -> list[tuple[tuple[int, int], Any]]:
-        """Each element of a window, and where in the padded bottom a row of windows has it."""
+        """Yield each element of a window, and its position in the padded bottom for a row of windows."""
         (high, wide), (down, along), (dil_h, dil_w) = self._window.kernel, self._window.stride, self._window.dilation
         last = (self._out[1] - 1) * along + 1
         return [((i, j), (slice(None), slice(None), row * down + i * dil_h,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.base.windows import check_window, refuse_times
-from scaffe.layers.kernels.plans import PoolingPlan, ReadyCalls, ReluPoolingPlan, StochasticPoolingPlan, bound
+from scaffe.layers.kernels.plans import PoolingPlan, PreparedCalls, ReluPoolingPlan, StochasticPoolingPlan, prepared
 from scaffe.layers.kernels.specs import PoolSpec
 from scaffe.layers.video.pooling3d import EvenPooling
 
@@ -37,8 +37,8 @@ class Pooling(Layer):
     largest gets no gradient anyway, and one that is has the window's output, which tells whether it is above 0.
 
     Attributes:
-        includes_relu: whether it is. The tops' diffs are then written, too, unless the plan does it: it then takes no
-            element of a window whose output is not above 0, and backward reads no data.
+        includes_relu: whether it is. Backward then overwrites the tops' diffs, unless the plan includes the ReLU: it
+            then chooses no element of a window whose output is not above 0, and backward reads no data.
 
     Raises:
         LayerError: the window is missing, given twice or does not fit; the bottom does not have four axes; or an option
@@ -107,11 +107,11 @@ class Pooling(Layer):
         else:
             self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
         if self._method == "STOCHASTIC" or len(top) > 1:
             return None
-        return bound(self._pool, bottom[0].data_flat, top[0].data_flat)
+        return prepared(self._pool, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's gradient: each output's goes to the elements that it was computed from.
@@ -157,7 +157,7 @@ def window_pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
         raise LayerError("needs kernel_size, or kernel_h and kernel_w")
     else:
         values = (default, default)
-    check_window(0 if name == "pad" else 1, **{whole: values})
+    check_geometry(0 if name == "pad" else 1, **{whole: values})
     return values
 
 
@@ -177,7 +177,7 @@ class Spp(Layer):
         if len(shape) != 4 or height < 1:
             raise LayerError(f"wants images and a pyramid_height of at least 1, got {shape} and {height}")
         self.poolings, self.levels = [], []
-        for number in range(height):  # the first one that is too fine ends it
+        for number in range(height):  # the first level that is too fine raises
             pooling, level = self._pooling(shape, number), self.context.blob()
             pooling.setup(bottom, [level])
             pooling.reshape(bottom, [level])

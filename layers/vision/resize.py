@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -64,7 +64,7 @@ class Interp(Layer):
 
 
 def _height_and_width(blob: Blob) -> Sequence[int]:
-    """As Caffe's older layers see them: 1 for an axis that a blob lacks."""
+    """Height and width of a blob; 1 for an axis that it lacks, as in Caffe's older layers."""
     if blob.ndim > 4:
         raise LayerError(f"takes the size of a bottom of at most four axes, got shape {blob.shape}")
     return (*blob.shape, 1, 1, 1, 1)[2:4] if blob.ndim > 2 else (1, 1)

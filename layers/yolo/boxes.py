@@ -22,21 +22,21 @@ def intersection_over_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @np.errstate(over="ignore", invalid="ignore")  # boxes of nets that diverge
 def common_area(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The area that boxes have in common."""
-    area: np.ndarray = overlap(a[0], a[2], b[0], b[2]) * overlap(a[1], a[3], b[1], b[3])
+    """The area of the boxes' intersection."""
+    area: np.ndarray = common_length(a[0], a[2], b[0], b[2]) * common_length(a[1], a[3], b[1], b[3])
     return area
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def union_area(a: np.ndarray, b: np.ndarray, common: np.ndarray | float) -> np.ndarray:
-    """The area that either of two boxes covers, of which they have ``common`` in common."""
+    """The area of the boxes' union; ``common`` is that of their intersection."""
     area: np.ndarray = a[2] * a[3] + b[2] * b[3] - common
     return area
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def overlap(a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray) -> np.ndarray:
-    """Length that two intervals, given by centre and length, have in common; at least 0."""
+def common_length(a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray) -> np.ndarray:
+    """The common length, at least 0, of two intervals given by centre and length."""
     right = np.minimum(a + a_length / 2, b + b_length / 2)
     left = np.maximum(a - a_length / 2, b - b_length / 2)
     common: np.ndarray = np.maximum(right - left, 0)
@@ -66,12 +66,12 @@ DIOU_POWER = 0.6  # the fork's; in the paper it is 1
 
 
 def similarity(a: np.ndarray, b: np.ndarray, kind: int) -> float:
-    """How much two boxes, (4,) each, have in common; see ``similarities``."""
+    """The similarity of two boxes, (4,) each; see ``similarities``."""
     return float(similarities(a, b, kind))
 
 
 def similarities(a: np.ndarray, b: np.ndarray, kind: int) -> np.ndarray:
-    """How much boxes have in common: IoU, for MSE too, GIoU, DIoU or CIoU.
+    """The similarity of boxes: IoU (also for MSE), GIoU, DIoU or CIoU.
 
     Args:
         a, b: (4, ...), whose further axes broadcast.
@@ -99,7 +99,7 @@ def similarities(a: np.ndarray, b: np.ndarray, kind: int) -> np.ndarray:
 def slopes(box: np.ndarray, truth: np.ndarray, kind: int) -> np.ndarray:
     """The direction in which a predicted box becomes more like the truth, by x, y, width and height.
 
-    For boxes that do not meet, only what GIoU, DIoU and CIoU add to IoU counts. The slopes by width and height are
+    For disjoint boxes, only the terms that GIoU, DIoU and CIoU add to IoU count. The slopes by width and height are
     twice the derivatives, as in darknet.
 
     Args:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, show_detections
 from scaffe.layers.yolo.boxes import corners
@@ -20,7 +20,7 @@ Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # boxes (4, n), labels (n,) a
 
 
 class _Output(NoGradient):
-    """Leaves of overlapping boxes, whatever their class, the best one, item by item.
+    """Keeps the best one of overlapping boxes, whatever their class, item by item.
 
     Top: (1, 1, D, 7), a row a detection, best first in each item: item, label counted from 1, score, left, top, right,
     bottom. If nothing is found at all: a row for each item, -1 but for the first column. (The forks give every
@@ -77,7 +77,7 @@ class YoloDetectionOutput(_Output):
     """What YOLOv2 finds (yolo_detection_output_layer.cpp): boxes as in RegionLoss, each with its likeliest class.
 
     A box's score is its objectness times that class's probability, and at least confidence_threshold. side, coords
-    and label_map_file say nothing, as in the fork.
+    and label_map_file have no effect, as in the fork.
 
     Bottoms: one or two predictions (N, num_box (5 + num_classes), S, S). Top: see ``_Output``.
     """

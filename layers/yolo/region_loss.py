@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.yolo.boxes import IOU, intersection_over_union, objects_of, read_truth, similarities
 
@@ -29,7 +29,7 @@ class RegionLoss(LossLayer):
     most in common with its size. That box learns place, size, class and the objectness 1, or with ``rescore`` its
     overlap; place and size count coord_scale, without ``rescore`` times (2 - area). All other boxes learn objectness
     0, unless they overlap an object by more than ``thresh``. side, softmax, jitter, absolute, random, softmax_tree and
-    class_map say nothing, as in the fork.
+    class_map have no effect, as in the fork.
 
     Bottoms: predictions (N, num (5 + num_class), S, S); truth, 5 numbers for each of as many objects an item as there
     is room for: class, x, y, width, height as fractions of the image; an item's end where x or width is 0.
@@ -38,7 +38,7 @@ class RegionLoss(LossLayer):
     """
 
     host_only = True
-    temporaries, lasting = 8, 2
+    temporaries, persistent_temporaries = 8, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the anchors. Raises LayerError if their number is not ``num``, or boxes do not have 4 coordinates."""
@@ -101,7 +101,7 @@ class RegionLoss(LossLayer):
 
     def _of_object(self, scores: np.ndarray, box: np.ndarray, row: np.ndarray, n: int, cell: tuple[int, int],
                    side: int) -> np.ndarray:
-        """The differences of the box that is to predict an object, (5 + classes,)."""
+        """The differences of the box that must predict an object, (5 + classes,)."""
         p, label = self.param.region_loss_param, class_of(row, self.param.region_loss_param.num_class)
         found, objectness = intersection_over_union(box, row[1:5]), sigmoid(scores[OBJECT : OBJECT + 1])[0]
         out = np.empty_like(scores)
@@ -125,7 +125,7 @@ def check_grid(bottom: Sequence[Blob], n_channels: int) -> None:
 
 
 def best_overlap(boxes: np.ndarray, truth: np.ndarray, kind: int = IOU) -> np.ndarray:
-    """The most that each box, (4, ...), has in common with an object of an item; objects end where x is 0."""
+    """The largest similarity (by default IoU) of each box, (4, ...), with an item's objects, which end where x is 0."""
     best = np.zeros(boxes.shape[1:])
     for row in truth:
         if row[1] == 0:
@@ -141,7 +141,7 @@ def cell_of(centre: np.ndarray, grid: tuple[int, int]) -> tuple[int, int]:
 
 
 def best_anchor(sizes: np.ndarray, size: np.ndarray) -> int:
-    """The first of the sizes, (2, n), that has the most in common with an object's, boxes having one centre."""
+    """The first of the sizes, (2, n), with the largest IoU with an object's box at the same centre."""
     nowhere = np.zeros_like(sizes)
     wanted = np.array([0, 0, *size]).reshape(4, 1)
     return int(np.argmax(intersection_over_union(np.concatenate([nowhere, sizes]), wanted)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 TO_SPLIT = (0, 3, 5, 1, 2, 4)  # (N, C, H, row, W, column) -> (N, row, column, C, H, W)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.yolo.boxes import DIOU, MSE, objects_of, read_truth, similarity, slopes
 from scaffe.layers.yolo.region_loss import best_overlap, cell_of, check_grid, class_of
@@ -52,7 +52,7 @@ class Yolov3(LossLayer):
     with ``label_smooth_eps`` and perhaps the focal loss, and the box: by squared differences (MSE), counting
     coord_scale (2 - area), or by the slopes of IoU, GIoU, DIoU or CIoU, times iou_normalizer, at most max_delta, added
     to those of objects before unless ``accumulate`` is false. All other boxes learn objectness 0, unless they are like
-    an object by more than ``thresh``. side and noobject_scale say nothing, as in the fork.
+    an object by more than ``thresh``. side and noobject_scale have no effect, as in the fork.
 
     Bottoms: predictions (N, num (5 + num_class), H, W); truth as for RegionLoss.
     Top: the sum of the squared differences, without the boxes' unless MSE, plus iou_normalizer times the mean of
@@ -61,7 +61,7 @@ class Yolov3(LossLayer):
     """
 
     host_only = True
-    temporaries, lasting = 11, 2
+    temporaries, persistent_temporaries = 11, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the anchors. Raises LayerError if there are too few, or ``mask`` names one that is not there."""

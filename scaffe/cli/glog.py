@@ -1,4 +1,4 @@
-"""The flags that glog gives to every program of Caffe's: taken off a command line and heeded, or passed over."""
+"""The flags that glog gives to every program of Caffe: removed from a command line, and obeyed or ignored."""
 
 from __future__ import annotations
 

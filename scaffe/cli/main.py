@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, and says an expected error in one line with an exit code."""
+"""The command line: finds and runs the command, prints an expected error in one line, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import contextlib
 import difflib
 import importlib
 import os
-import pkgutil
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from scaffe import environment, log, start_watch
 from scaffe.cli import glog
+from scaffe.cli.commands import GROUPS, MODULES
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, is_expected, one_line, users_traceback
 
 USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
-GROUPS = ("Train and test", "Data", "Nets and weights", "Logs and pictures", "Collectives", "This machine")
 COMMANDS = Path(__file__).parent / "commands"
 LOOK_SECONDS = 0.5
 HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if name != "doctor":  # which says what is wrong with them
             environment.check()
-        return importlib.import_module(f"scaffe.cli.commands.{name}").main(glog.take(argv[1:])) or 0
+        return command(name)(glog.take(argv[1:])) or 0
     except Exception as error:
         if not is_expected(error):
             raise
@@ -58,25 +59,42 @@ def main(argv: list[str] | None = None) -> int:
 
 def command_names() -> list[str]:
     """All commands, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(COMMANDS)]))
+    return sorted(MODULES)
+
+
+def command(name: str) -> Callable[[list[str]], int | None]:
+    """The function of a command, whose module is imported."""
+    module = MODULES[name]
+    found: Callable[[list[str]], int | None] = getattr(
+        importlib.import_module(f"scaffe.cli.commands.{module}"), "main" if module == name else name)
+    return found
 
 
 def help_text() -> str:
-    """Usage and the commands by groups, each with the first line of its file. Imports none of them."""
-    sections: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for name in command_names():
-        tree = ast.parse((COMMANDS / f"{name}.py").read_text())
-        doc = ast.get_docstring(tree) or ""
-        sections.setdefault(_group(tree), []).append(f"  {name:26} {doc.partition(chr(10))[0]}")
-    lines = [line for group, part in sections.items() if part for line in ("", f"{group}:", *part)]
+    """Usage and the commands by groups, each with the first line of its docstring. Imports none of them."""
+    lines = []
+    for group, modules in GROUPS.items():
+        said = {name: line for module, names in modules.items() for name, line in _first_lines(module, names)}
+        lines += ["", f"{group}:", *(f"  {name:26} {said[name]}" for name in sorted(said))]
     return "\n".join([USAGE, *lines, "", SEE])
 
 
+def _first_lines(module: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The commands of a module, each with the first line of its docstring."""
+    tree = ast.parse((COMMANDS / f"{module}.py").read_text())
+    nodes: dict[str, ast.FunctionDef | ast.Module] = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    for name in names:
+        doc = ast.get_docstring(tree if name == module else nodes[name]) or ""
+        yield name, doc.partition("\n")[0]
+
+
 def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
-    """As ``fail``, where nothing else ends the ranks together: the launcher kills all others as soon as one has ended
-    with an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own,
-    and says it; a wrong command line is the same one everywhere, unless rank 0 is seen to pass. Returns the code,
-    unless MPI has started."""
+    """As ``fail``, before MPI can end the ranks together.
+
+    The launcher kills all other ranks as soon as one ends with an error, so rank 0, which prints the line, must end
+    first. A rank that outlives rank 0's chance to do so has an error of its own, and prints it. A wrong command line is
+    the same on all ranks, unless rank 0 is seen to pass. Returns the code, unless MPI has started.
+    """
     start_watch.fails()
     variable, rank = _launched_rank()
     if rank != 0:
@@ -90,14 +108,14 @@ def fail_before_mpi(message: str, code: int, error: BaseException | None = None)
 
 
 def _is_loss(error: BaseException | None) -> bool:
-    """Whether ranks are lost, perhaps rank 0, which then says nothing. Imports nothing that is not there."""
+    """Whether ranks are lost, perhaps rank 0, which then prints nothing. Imports no further module."""
     errors = sys.modules.get("scaffe.collectives.errors")
     return errors is not None and isinstance(error, errors.LostWhileStarting)
 
 
 def _root_has_passed(variable: str) -> bool:
-    """Whether rank 0 has passed the point at which this rank fails: it has loaded MPI. If it is not seen to, it has
-    ``ROOT_SPEAKS_FIRST_SECONDS`` to report the error that all ranks make."""
+    """Whether rank 0 has passed the point at which this rank fails, since it has loaded MPI. If not, it has
+    ``ROOT_SPEAKS_FIRST_SECONDS`` to report an error that all ranks have."""
     for _ in range(round(ROOT_SPEAKS_FIRST_SECONDS / LOOK_SECONDS)):
         if "mpi4py.MPI" not in sys.modules and start_watch.root_has_loaded_mpi(variable):
             return True
@@ -106,8 +124,7 @@ def _root_has_passed(variable: str) -> bool:
 
 
 def fail(message: str, code: int, error: BaseException | None = None, speaks: bool = True) -> int:
-    """Say what is wrong on standard error, on the one rank that speaks when every rank says the same. Returns the
-    code."""
+    """Print an error on standard error, only on the rank that ``speaks`` if all have the same. Returns the code."""
     with contextlib.suppress(OSError, ValueError):  # a closed or full standard error changes no exit code
         if error is not None and environment.TRACEBACK.get():
             traceback.print_exception(error)
@@ -117,14 +134,6 @@ def fail(message: str, code: int, error: BaseException | None = None, speaks: bo
     return code
 
 
-def _group(tree: ast.Module) -> str:
-    """The value of a command's ``GROUP``."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "GROUP":
-            return str(ast.literal_eval(node.value))
-    return "Others"
-
-
 def _launched_rank() -> tuple[str, int]:
     """The variable in which the launcher says this process's rank, and the rank; before (or without) MPI."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
@@ -132,3 +141,40 @@ def _launched_rank() -> tuple[str, int]:
         if value.isdigit():
             return name, int(value)
     return "", 0
+
+
+READER_GONE = 141
+"""The exit code of a program that SIGPIPE ends, as shells count it."""
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for descriptors 0 to 2 that are closed. The next file opened would get such a number, and a log or
+    a C library would write into it."""
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= 2:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - for the whole process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+@contextmanager
+def quiet_without_a_reader() -> Iterator[None]:
+    """End the process quietly if the reader of its output has gone (``| head``), as other programs do. Output that
+    standard error cannot take (a full disk) does not change the exit code, which Python would make 120.
+
+    Raises:
+        SystemExit: with ``READER_GONE``.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes there
+        raise SystemExit(READER_GONE) from None
+    finally:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -1,4 +1,4 @@
-"""A plan of model parallelism as a picture: the net, how its layers are shared, and what each of them costs."""
+"""Draws a plan of model parallelism: the net, how each layer is partitioned, and its cost."""
 
 from __future__ import annotations
 

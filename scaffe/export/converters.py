@@ -1,4 +1,4 @@
-"""Layer types to ONNX operators, so that a runtime gives Caffe's numbers of the TEST phase."""
+"""Converters of layer types to ONNX operators, with which a runtime gives Caffe's numbers of the TEST phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rarer layer types to ONNX operators (opset 13)."""
+"""Converters of rarer layer types to ONNX operators (opset 13)."""
 
 from __future__ import annotations
 

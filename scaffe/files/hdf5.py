@@ -1,4 +1,4 @@
-"""The part of a layer that is stored in a file of trained weights."""
+"""Trained nets and solver states in HDF5 files (Caffe 1.0's layout)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scaffe.proto.byte_text import bytes_of, shown, text_of
 
 @dataclass(frozen=True)
 class StoredLayer:
-    """One layer on its way to a file.
+    """The part of a layer that is stored in a file of trained weights.
 
     Attributes:
         param: the LayerParameter, without blobs.
@@ -70,7 +70,7 @@ def check_names(path: str | Path, names: Iterable[str]) -> None:
 
 
 def _group(file: Any, name: str) -> Any:
-    """A group, made if it is not there; h5py's own way takes no name that is not UTF-8."""
+    """A group, created if missing; h5py's own function takes only UTF-8 names."""
     raw, h5py = bytes_of(name), h5py_module(UserError)
     if raw == name.encode():
         return file.require_group(name)
@@ -110,7 +110,7 @@ def model_layers(path: str | Path) -> Iterator[tuple[str, str, list[np.ndarray |
 
 def _layers(file: Hdf5Input, group: Any, prefix: str,
             seen: set[Any]) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
-    """The layers in a group and in the groups inside it, each group once, whatever links lead to it."""
+    """The layers in a group and in its subgroups, each group once, whatever links lead to it."""
     for name, inner in _items(group):
         if not hasattr(inner, "keys") or inner.id in seen:
             continue  # a blob, taken with the group that it is in, or a loop
@@ -122,14 +122,14 @@ def _layers(file: Hdf5Input, group: Any, prefix: str,
 
 
 def _items(group: Any) -> Iterator[tuple[str, Any]]:
-    """What is in a group; h5py gives a name that is no UTF-8 as bytes. Its ``items`` would keep its lock, for which all
-    threads wait, as long as somebody keeps the error that ended a loop over them."""
+    """The items of a group; h5py gives a name that is no UTF-8 as bytes. Its own ``items`` would hold h5py's lock as
+    long as an exception that ended a loop over it is kept."""
     for key in list(group):
         yield text_of(key if isinstance(key, bytes) else key.encode()), group.get(key)
 
 
 def _blobs(file: Hdf5Input, named: dict[str, Any], layer: str) -> list[np.ndarray | None]:
-    """A layer's blobs by their numbers, None for a number that is left out."""
+    """A layer's blobs by number, None for a number that is left out."""
     numbers = {int(key): key for key in named}
     n_blobs = max(numbers, default=-1) + 1
     if n_blobs > MOST_BLOBS:
@@ -178,7 +178,7 @@ def _number(file: Hdf5Input, name: str) -> Any:
 
 
 def _put_string(file: Any, name: str, text: str) -> None:
-    """A string as the C library writes one: of fixed length, with the zero behind it."""
+    """Write a string as the C library does: of fixed length, with a zero at the end."""
     h5py = h5py_module(UserError)
     raw = os.fsencode(text) + b"\0"
     kind = h5py.h5t.C_S1.copy()

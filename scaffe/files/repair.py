@@ -1,4 +1,4 @@
-"""Pooling over clips as video-caffe's first version writes it, in that of its NdPooling."""
+"""Repairs the text of nets that today's parser refuses: spellings and options of old versions and of forks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ CLIP_AXES = 3
 
 
 def mend_clip_pooling(layer: Entry, changes: list[str]) -> None:
-    """A Pooling with three kernel_size, one an axis, becomes an NdPooling; one stride or pad is that of all axes.
+    """Turn a Pooling with three kernel_size, one an axis (video-caffe's first version), into an NdPooling; a single
+    stride or pad holds for all axes.
 
     Args:
         layer: changed in place.
@@ -57,14 +58,14 @@ V1_OPTIONS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_
 
 
 def repair_net(text: str, known_types: Collection[str]) -> tuple[str, list[str]]:
-    """The text of a NetParameter with all that can be told mended.
+    """The text of a NetParameter, repaired where its meaning is clear.
 
     Args:
-        text: of a net of any generation.
-        known_types: the layer types that there are.
+        text: a net of any generation.
+        known_types: the layer types that exist.
 
     Returns:
-        the text, as it was if nothing was to be changed; and for each change a line that begins with its place.
+        the text, unchanged if it needed no repair; and for each change a line that begins with its place.
 
     Raises:
         TokenError: it is not the text format.
@@ -88,7 +89,7 @@ def _plain(name: str) -> str:
 
 
 def _mend_generations(entries: list[Entry], types: dict[str, str], changes: list[str]) -> None:
-    """``layers`` become ``layer`` where a type is a string or of a fork; else the types are spelled as in 2014."""
+    """Turn ``layers`` into ``layer`` if a type is a string or a fork's; else spell the types as in 2014."""
     layers = [entry for entry in entries if entry.name == "layers" and entry.is_message]
     names = {_plain(old): old for old in V1_TYPES}
     written = [field for entry in layers for field in entry.fields if field.name == "type"]
@@ -105,7 +106,7 @@ def _mend_generations(entries: list[Entry], types: dict[str, str], changes: list
 
 
 def _mend_params(layer: Entry) -> None:
-    """The lists of 2014, of names, share modes, rates and decays, become one ``param`` a blob."""
+    """Turn the lists of 2014 (names, share modes, rates, decays) into one ``param`` for each blob."""
     params: list[Entry] = []
     for old, new in V1_OPTIONS.items():
         for index, field in enumerate([field for field in layer.fields if field.name == old and not field.is_message]):
@@ -116,7 +117,7 @@ def _mend_params(layer: Entry) -> None:
 
 
 def _mend_type(layer: Entry, types: dict[str, str], changes: list[str]) -> None:
-    """A layer's type in the spelling of today, in quotes."""
+    """Give a layer's type today's spelling, in quotes."""
     for field in layer.fields:
         if field.name == "type":
             written = unquoted(field.value)
@@ -127,7 +128,7 @@ def _mend_type(layer: Entry, types: dict[str, str], changes: list[str]) -> None:
 
 
 def _mend(entries: list[Entry], message: Any, where: str, changes: list[str]) -> None:
-    """Names, values and repetitions of one message's fields, and of the messages in it."""
+    """Repair names, values and repetitions of one message's fields, and of the messages in it."""
     last: dict[str, Entry] = {}
     for entry in list(entries):
         place = f"line {entry.line}: {where}"
@@ -150,7 +151,7 @@ def _mend(entries: list[Entry], message: Any, where: str, changes: list[str]) ->
 
 
 def _mend_name(entry: Entry, message: Any, place: str, changes: list[str]) -> Any:
-    """The field that an entry means, whose name it then has; None if there is none."""
+    """The field that an entry means, whose name the entry then gets; None if there is none."""
     if (message.name, entry.name, entry.value) in OLD_OPTIONS:
         new, value = OLD_OPTIONS[message.name, entry.name, entry.value]
         changes.append(f"{place}{entry.name}: {entry.value} became {new}: {value}")
@@ -167,7 +168,7 @@ def _mend_name(entry: Entry, message: Any, place: str, changes: list[str]) -> An
 
 
 def _has_unknown_name(entry: Entry, field: Any, place: str, changes: list[str]) -> bool:
-    """Whether an option names what is not here, such as another fork's engine. Layer types are not options."""
+    """Whether an option's value is an unknown name, such as another fork's engine. Layer types are not options."""
     if field.enum_type is None or entry.name == "type" or entry.value.isdigit():
         return False
     if _plain(unquoted(entry.value)) in {_plain(name) for name in field.enum_type.values_by_name}:
@@ -183,7 +184,7 @@ def _inside(entry: Entry, where: str) -> str:
 
 
 def _value(value: str, field: Any) -> str:
-    """A value in the spelling that its field takes, or as it is."""
+    """A value in the spelling that its field takes, or unchanged."""
     bare = unquoted(value)
     if field.enum_type is not None:
         names = {_plain(name): name for name in field.enum_type.values_by_name}

@@ -31,8 +31,8 @@ class SolverState:
         iteration: number of iterations done.
         learned_net: name of the file with the weights.
         current_step: number of learning rate steps already taken by the policy.
-        history: the update rule's arrays, float32, in Caffe's order. Those of a file are read as they are looked at,
-            and not to be written.
+        history: the update rule's arrays, float32, in Caffe's order. Those of a file are mapped, and must not be
+            written.
         streams: the position of each rank's random streams, on host and device (ours).
         model_checksum: ``checksum`` of the file with the weights (ours).
         seed: seed of the data's order (ours).
@@ -40,7 +40,7 @@ class SolverState:
         loss_scale, clean_iterations: fp16's loss scale, and iterations since its last overflow (ours).
         minimum_loss, iter_last_event: of the policy ``plateau``: the lowest loss, and the iteration of the last such
             loss or step (SSD's fork).
-        losses: the last losses, whose mean ``plateau`` looks at (ours).
+        losses: the last losses, whose mean ``plateau`` uses (ours).
     """
 
     iteration: int
@@ -64,7 +64,7 @@ def write_state(path: str | Path, state: SolverState, history: Iterable[np.ndarr
     Args:
         path: the file.
         state: what to write.
-        history: arrays that are made one by one as they are written, in place of the state's.
+        history: in place of the state's, an iterator that makes each array when it is written.
 
     Raises:
         UserError: the file cannot be written.

@@ -54,7 +54,7 @@ def _name_rounding(layer: Any) -> None:
 
 
 def _move_transform(layer: Any) -> None:
-    """What readers' own messages once said about transformations."""
+    """Move options of transformations from the readers' messages to ``transform_param``."""
     field = READERS.get(layer.type)
     if field is None or not layer.HasField(field):
         return
@@ -66,8 +66,8 @@ def _move_transform(layer: Any) -> None:
 
 
 def _inputs_to_layer(net: Any) -> None:
-    """``input`` with ``input_shape`` or ``input_dim`` becomes one Input layer in front; without, it is an old
-    trained net's and goes."""
+    """Turn ``input`` with ``input_shape`` or ``input_dim`` into one Input layer in front; without a shape, as in old
+    trained nets, it is removed."""
     if net.input and (net.input_shape or net.input_dim):
         layer = caffe_pb2.LayerParameter(name="input", type="Input", top=list(net.input))
         for dims in _input_shapes(net):

@@ -51,15 +51,15 @@ def _move(old: Any, new: Any, name: str, layer_name: str) -> None:
 
 
 SCALES = ("scale_bias", "scale_filler", "bias_filler")
-N_STATISTICS = 3  # the blobs that do not learn: mean, variance, what divides them
+N_STATISTICS = 3  # the blobs that do not learn: mean, variance, and their divisor
 
 
 def split_norms(net: Any) -> None:
     """Give each BatchNorm with scale_bias, scale_filler or bias_filler a Scale of its own, in place.
 
     The Scale is called NAME_scale and has the fourth and fifth blob and ``param``, which are scale and bias; a trained
-    net is split likewise, so its weights find their layers. ``use_global_stats: false`` goes, since that fork takes
-    the running averages in testing whatever it says.
+    net is split likewise, so that its weights match. ``use_global_stats: false`` is removed, since that fork always
+    takes the running averages in testing.
 
     Args:
         net: a NetParameter of today's form, changed in place.
@@ -82,7 +82,7 @@ def scales_too(layer: Any) -> bool:
 
 
 def _scale_of(layer: Any) -> Any:
-    """A Scale layer with what ``layer`` has beyond normalising, which it loses."""
+    """A Scale layer to which the scale and bias of ``layer`` are moved."""
     options = layer.batch_norm_param
     scale = caffe_pb2.LayerParameter(name=f"{layer.name}_scale", type="Scale", bottom=layer.top, top=layer.top,
                                      param=layer.param[N_STATISTICS:], blobs=layer.blobs[N_STATISTICS:],

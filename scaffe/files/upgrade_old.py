@@ -1,5 +1,4 @@
-"""The first nets (V0: all options in one message) and those of 2014 (V1: ``layers`` with enum types) in today's
-form."""
+"""Upgrades the first nets (V0: all options in one message) and those of 2014 (V1: ``layers`` with enum types)."""
 
 from __future__ import annotations
 

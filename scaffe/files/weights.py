@@ -78,7 +78,7 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
     """The layers of a trained net: (name, type, blobs float32), old generations upgraded.
 
-    Blobs are read from the file as they are looked at, and not to be written.
+    Blobs are mapped from the file: they are read when they are accessed, and must not be written.
 
     Raises:
         UserError: no such file, truncated, or not a trained net.

@@ -18,7 +18,7 @@ HOLDERS = {"NetParameter", "LayerParameter", "V1LayerParameter", "V0LayerParamet
 
 
 class WireError(ValueError):
-    """Bytes that are no message: cut short, or of another kind."""
+    """Raised for bytes that are no message: truncated, or of another kind."""
 
 
 def read_fields(buffer: memoryview) -> Iterator[tuple[int, int | memoryview, memoryview]]:

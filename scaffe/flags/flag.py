@@ -1,4 +1,4 @@
-"""One flag, and the kinds of values that flags have: texts, switches, and numbers within a range."""
+"""A flag, and the kinds of its values: texts, switches, and numbers within a range."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Flag:
 
     Attributes:
         name: with underscores; dashes are taken as well.
-        default: its value where it is not given; ``REQUIRED``: it must be given.
-        help: what it means, without its default.
-        kind: makes the value from its text; raises ValueError, whose message says what was expected.
+        default: its value if it is not given; ``REQUIRED``: it must be given.
+        help: its meaning, without the default.
+        kind: converts a text to the value; raises ValueError, whose message says what was expected.
         choices: all values that it may have; empty: any.
         short: a second name of one letter.
-        metavar: what stands for the value in the help.
-        section: the heading under which the help lists it; None: it is taken and not used, and not listed.
-        is_many: for an argument: it takes all words that are left, one at least, and its value is a list.
+        metavar: the placeholder for the value in the help.
+        section: the heading under which the help lists it; None: it is accepted, ignored and not listed.
+        is_many: for an argument, whether it takes all remaining words, at least one; its value is then a list.
     """
 
     name: str

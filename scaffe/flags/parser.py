@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -27,6 +28,11 @@ class Flags:
         self.flags: dict[str, Flag] = {}
         self.arguments: list[Flag] = []
         self._section = "Flags"
+
+    @classmethod
+    def of(cls, command: Callable[..., int]) -> Flags:
+        """The flags of a command that is a function, with its name and its docstring."""
+        return cls(command.__name__, inspect.getdoc(command) or "")
 
     def section(self, title: str) -> None:
         """List the flags that follow under this heading of the help."""

@@ -1,4 +1,4 @@
-"""numba's compiler with a cache on disk that the ranks of a job may fill and read at the same time."""
+"""numba's compiler, with a disk cache that the ranks of a job may fill and read at the same time."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def compiled(function: None = None, **options: Any) -> Callable[[Callable[..., A
 
 
 def compiled(function: Callable[..., Any] | None = None, borrows: bool = False, **options: Any) -> Any:
-    """numba.njit(nogil=True, **options) of ``function``, compiled once a machine for each signature: a decorator.
+    """Decorator: numba.njit(nogil=True, **options) of ``function``, cached on disk for each signature.
+
+    With ``SCAFFE_BOUNDSCHECK=1`` an index outside its array raises IndexError; such code is cached apart.
 
     Args:
-        function: one of a module.
-        borrows: it makes no arrays, and does not count who has those that it is given: each view of one takes two
-            atomic additions otherwise, for which threads wait on one another.
+        function: a function at a module's top level.
+        borrows: the function allocates no arrays, and its code does not count references to those it is given. Each
+            view would otherwise take two atomic additions, on which threads wait for each other.
         options: numba's.
 
-    With ``SCAFFE_BOUNDSCHECK=1`` an index outside its array raises IndexError; such code is kept apart.
-
     Raises:
-        TypeError: the function is made inside another. Its sisters have the same name, by which numba links code from
-            its cache, so that a caller might be given theirs.
+        TypeError: the function is nested in another. numba links cached code by name, so a caller might get the code
+            of another function of that name.
     """
     if function is None:
         return partial(compiled, borrows=borrows, **options)

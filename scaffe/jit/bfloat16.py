@@ -1,4 +1,4 @@
-"""Elements of arrays as compiled loops read and write them: numbers, the 16 bits of bfloat16, memory by address."""
+"""How compiled loops read and write elements: bfloat16 as its 16 bits (uint16), other types as they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUIET_NAN = 0x7FC0
 
 
 def intrinsic(define: Callable[Concatenate[Any, Parameters], Definition]) -> Callable[Parameters, Any]:
-    """Decorates like `numba.extending.intrinsic`, and lets mypy see what compiled code calls."""
+    """`numba.extending.intrinsic`, with the signature that mypy sees."""
     made: Any = _intrinsic(define)
     result: Callable[Parameters, Any] = made
     return result
@@ -26,7 +26,7 @@ def intrinsic(define: Callable[Concatenate[Any, Parameters], Definition]) -> Cal
 
 @intrinsic
 def real(typing_context: Any, element: Any) -> Definition:
-    """The number that an element stands for: itself, or the float32 of a bfloat16's word."""
+    """The number that an element stands for: a uint16 is the bits of a bfloat16, and becomes a float32."""
 
     def itself(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         return args[0]
@@ -39,7 +39,8 @@ def real(typing_context: Any, element: Any) -> Definition:
 
 @intrinsic
 def stored(typing_context: Any, number: Any, like: Any) -> Definition:
-    """The number as an element of the type of ``like``; a word is rounded to nearest, ties to even, and keeps a NaN."""
+    """The number as an element of the type of ``like``. To bfloat16 (uint16) it is rounded to nearest, ties to even; a
+    NaN stays one."""
 
     def converted(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         return context.cast(builder, args[0], number, like)
@@ -65,5 +66,5 @@ def _pointer(typing_context: Any, place: Any) -> Definition:
 
 @compiled(inline="always")
 def array_at(place: int, n_elems: int, dtype: Any) -> Any:
-    """The flat array of so many elements at an address."""
+    """The flat array of ``n_elems`` elements of ``dtype`` at the address ``place``."""
     return carray(_pointer(place), n_elems, dtype)

@@ -1,10 +1,10 @@
-"""The files of compiled functions, in place of numba's own cache.
+"""A disk cache of compiled functions, in place of numba's own.
 
-numba keeps an index beside a function's compiled variants: processes that compile together write it over one another,
-and one may then be given the code of another variant. Nor does it see a change in a function that another file has.
-Here every variant has a file of its own, named after all that its code depends on: no index, no order, no locks.
+numba's cache keeps an index of a function's compiled variants. Processes that compile at the same time overwrite it,
+and one may then load the code of another variant; nor does it notice a change in a function of another file. Here each
+variant is a file of its own, named after all that its code depends on, so that neither index nor locks are needed.
 
-This module alone uses names that numba does not document: they are there in numba 0.60 to 0.68.
+Only this module uses undocumented names of numba; numba 0.60 to 0.68 have them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOT_CODE = {FOLDER_VARIABLE, "NUMBA_NUM_THREADS"}  # of numba's variables, those
 
 @cache
 def missing() -> str:
-    """Why the cache cannot work, reported once; empty if it can."""
+    """Why the cache cannot work with this numba, logged once; empty if it can."""
     if PRIVATE_NAMES:
         return ""
     line = f"numba {numba.__version__} is not one of 0.60 to 0.68: every process compiles its functions for itself"
@@ -51,7 +51,7 @@ def missing() -> str:
 
 
 class DiskCache:
-    """The cache of one function's compiled variants, with the interface that numba's dispatcher expects.
+    """The cached variants of one function, with the interface that numba's dispatcher expects.
 
     Args:
         function: the function to compile.
@@ -67,7 +67,7 @@ class DiskCache:
         return str(_folder(_source(self._function)))
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """The code of this signature that was made from the same sources, or None."""
+        """The cached code for this signature and these sources, or None."""
         path = self._path(signature, target_context)
         content = private_files.read(path) if path else None
         if content is None or not _is_whole(content):
@@ -77,7 +77,7 @@ class DiskCache:
         return CompileResult._rebuild(target_context, *parts)  # type: ignore[no-untyped-call]
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep compiled code, and drop what other sources gave for the same signature."""
+        """Cache compiled code, and delete what other sources gave for the same signature."""
         path = self._path(signature, result.target_context)
         if path is None or result.lifted or result.library.has_dynamic_globals:
             return
@@ -89,7 +89,7 @@ class DiskCache:
                     other.unlink(missing_ok=True)
 
     def flush(self) -> None:
-        """Forget all variants."""
+        """Delete all variants."""
         folder = _folder(_source(self._function))
         for path in folder.glob(f"{self._stem()}.*.nbc") if folder else ():
             path.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class DiskCache:
     disable = enable
 
     def _path(self, signature: Any, target_context: Any) -> Path | None:
-        """FOLDER/MODULE.FUNCTION-WHERE.KEY.SOURCES.nbc; None where nothing can be kept."""
+        """FOLDER/MODULE.FUNCTION-WHERE.KEY.SOURCES.nbc; None if no folder can be written."""
         folder = _folder(_source(self._function))
         if folder is None:
             return None
@@ -118,16 +118,16 @@ def _source(function: Callable[..., Any]) -> Path:
 
 @cache
 def _process_wide() -> tuple[str, ...]:
-    """What all functions' code depends on beside their sources."""
+    """What the code of all functions depends on besides their sources."""
     settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("NUMBA_") and k not in NOT_CODE)
     return str(sys.implementation.cache_tag), numba.__version__, repr(settings)
 
 
 @cache
 def _folder(source: Path) -> Path | None:
-    """Where code made from a source file is kept: NUMBA_CACHE_DIR, else beside the source, else in the user's cache.
+    """The folder for code made from a source file: NUMBA_CACHE_DIR, else beside the source, else the user's cache.
 
-    Only folders that no other user can change are taken: what lies there is unpickled and run.
+    A folder that another user can write is not used, since its files are unpickled and run.
     """
     if not source.is_file():
         return None
@@ -147,12 +147,12 @@ def _tell(chosen: Path, found: Path | None) -> None:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether a file has not lost its end, when the machine did."""
+    """Whether a file's checksum is right; a crash of the machine may have cut it off."""
     return hashlib.sha256(content[N_DIGEST_BYTES:]).digest() == content[:N_DIGEST_BYTES]
 
 
 class _Clock(event.Listener):
-    """Notes when compiling begins and ends; functions that a function calls are compiled within it."""
+    """Notes when compiling begins and ends. Compiling a function includes compiling those that it calls."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[float, float]] = []  # perf_counter seconds, in order
@@ -176,7 +176,7 @@ event.register("numba:compile", _clock)  # type: ignore[no-untyped-call]
 
 
 def compiling_seconds(started: float, ended: float) -> float:
-    """How long this process has compiled between two times.
+    """Seconds that this process has spent compiling between two times.
 
     Args:
         started, ended: of ``time.perf_counter()``, in seconds.

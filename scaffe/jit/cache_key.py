@@ -1,4 +1,4 @@
-"""What the code of a compiled function depends on: sources of ours that it can reach, and constants that it names."""
+"""The cache key of a compiled function: a digest of our sources that it can reach and of the constants it names."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from typing import Any
 import numpy as np
 
 IMPORT = re.compile(r"^(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.*))", re.MULTILINE)
-"""At the left margin: what is imported within a function is loaded in some processes and not in others, whose digests
-would differ."""
+"""Import statements at the left margin. Imports within functions run in some processes only, whose digests would
+differ."""
 PLAIN = (int, float, complex, str, bytes, type(None), enum.Enum, np.generic, np.dtype)
 INSTALLED = {"site-packages", "dist-packages"}
 PYTHONS_OWN = sys.stdlib_module_names - {"__main__"}
 
 
 def digest(*texts: str) -> str:
-    """16 letters that stand for these texts."""
+    """The first 16 hexadecimal digits of the texts' SHA-256."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 @cache
 def dependencies(function: Callable[..., Any]) -> str:
-    """A digest of all that a function's machine code depends on, but for its signature and how it is compiled.
+    """A digest of all that a function's machine code depends on, except its signature and the compiler's options.
 
-    These are, whole, the source files of its module and of all modules of ours that this imports as it loads; and the
-    values of the constants that it, and whatever it calls, names: they may come from the environment.
+    That is the source files of its module and of all our modules that this one imports when it loads, and the values
+    of the constants that it and the functions it calls name, since these may come from the environment.
     """
     line = str(function.__code__.co_firstlineno)
-    modules = {function.__module__, function.__globals__["__name__"]}  # of what was made elsewhere for a module: both
+    modules = {function.__module__, function.__globals__["__name__"]}  # differ if one module made it for another
     return digest(line, *map(_sources, sorted(modules)), *sorted(_constants(function)))
 
 
 @cache
 def _sources(module: str) -> str:
-    """A digest of the sources of a module and of those of ours that it imports."""
+    """A digest of the sources of a module and of our modules that it imports."""
     return digest(*(f"{name}\n{_text(file)}" for name, file in sorted(_modules(module).items())))
 
 
 def _modules(start: str) -> dict[str, Path]:
-    """The module and those of ours that it imports, directly or not, by their names."""
+    """By name, the source files of a module and of our modules that it imports, directly or not."""
     found: dict[str, Path] = {}
     seen, left = set(), {start}
     while left:
@@ -62,7 +62,7 @@ def _modules(start: str) -> dict[str, Path]:
 
 
 def _file(name: str, ours: str) -> Path | None:
-    """The source of a loaded module; None for Python's own, and for another package that was installed."""
+    """The source file of a loaded module; None for the standard library and for other installed packages."""
     top, file = name.split(".")[0], getattr(sys.modules.get(name), "__file__", None)
     if not file or not file.endswith(".py") or top in PYTHONS_OWN:
         return None
@@ -71,13 +71,13 @@ def _file(name: str, ours: str) -> Path | None:
 
 @cache
 def _imports(file: Path, package: str) -> frozenset[str]:
-    """All that a source's import statements might mean: modules, and names that may be modules."""
+    """All names in a source's import statements that may be modules."""
     found: set[str] = set()
     for origin, names, modules in IMPORT.findall(_text(file)):
         if modules:
             found |= {words[0] for part in modules.split(",") if (words := part.split())}
             continue
-        with suppress(ImportError):  # dots of a sentence, not of a package
+        with suppress(ImportError):  # dots of prose in a docstring
             base = resolve_name(origin, package)
             found |= {base, *(f"{base}.{word}" for word in re.findall(r"\w+", names))}
     return frozenset(found)
@@ -89,7 +89,7 @@ def _text(file: Path) -> str:
 
 
 def _constants(function: Callable[..., Any]) -> Iterator[str]:
-    """``module.name=value`` of the constants that a function and those that it reaches name."""
+    """``module.name=value`` for the constants that a function and those that it calls name."""
     left, seen = [function], set()
     while left:
         reached = left.pop()
@@ -106,7 +106,7 @@ def _constants(function: Callable[..., Any]) -> Iterator[str]:
 
 
 def _named(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """The values of the globals that a function names, and of the modules' and classes' attributes among them."""
+    """Names and values of the globals that a function uses, and of attributes of modules and classes among them."""
     names = sorted(set(_names(function.__code__)))
     for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
         yield name, cell.cell_contents
@@ -124,7 +124,7 @@ def _named(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names that code and the functions inside it look up."""
+    """The global names that code and the functions nested in it look up."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -132,7 +132,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str | None:
-    """A text that differs where a constant does; None for what is no constant."""
+    """A text that identifies a constant's value; None for a value that is no constant."""
     if isinstance(value, PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray):

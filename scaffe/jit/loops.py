@@ -1,4 +1,4 @@
-"""Small compiled loops: runs copied and cleared, rows mirrored, e to the power of vectors."""
+"""Small functions for compiled code: copy and clear elements, flip a row of pixels, a vectorized exp."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scaffe.jit.bfloat16 import Definition, intrinsic
 
 
 @compiled(inline="always")
-def copy_run(x: np.ndarray, at: int, y: np.ndarray, to: int, n_elems: int) -> None:
+def copy_elements(x: np.ndarray, at: int, y: np.ndarray, to: int, n_elems: int) -> None:
     """y[to + i] = x[at + i]."""
     start, end = np.uint64(at), np.uint64(to)
     for i in range(np.uint64(n_elems)):
@@ -24,7 +24,7 @@ def copy_run(x: np.ndarray, at: int, y: np.ndarray, to: int, n_elems: int) -> No
 
 
 @compiled(inline="always")
-def clear_run(y: np.ndarray, to: int, n_elems: int) -> None:
+def clear_elements(y: np.ndarray, to: int, n_elems: int) -> None:
     """y[to + i] = 0."""
     start = np.uint64(to)
     for i in range(np.uint64(n_elems)):
@@ -32,8 +32,8 @@ def clear_run(y: np.ndarray, to: int, n_elems: int) -> None:
 
 
 @compiled
-def mirror_row(row: np.ndarray, n_channels: int) -> None:
-    """Mirror a row in place, pixel by pixel."""
+def flip_row(row: np.ndarray, n_channels: int) -> None:
+    """Flip a row of pixels in place, from left to right; ``n_channels`` elements a pixel."""
     width = row.size // n_channels
     for w in range(width // 2):
         near, far = w * n_channels, (width - 1 - w) * n_channels
@@ -43,16 +43,19 @@ def mirror_row(row: np.ndarray, n_channels: int) -> None:
 
 SINGLE, DOUBLE, WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
 LEAST, MOST = -104.0, 89.0  # beyond these the result is 0 or infinite
-LN2_HIGH = 0.693359375  # exact in ten bits, so that its products with whole numbers are, too
+LN2_HIGH = 0.693359375  # exact in ten bits, so that its products with integers are exact, too
 LN2_LOW = log(2) - LN2_HIGH
-DEGREE = 7  # of the series: what it leaves out is below 6e-9 of the sum for up to ln 2 / 2
+DEGREE = 7  # of the series: the remainder is below 6e-9 of the sum for arguments up to ln 2 / 2
 BIAS, SHIFT = 127, 23  # of a float32's exponent
 _declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
 
 
 @intrinsic
 def exponential(typing_context: Any, number: Any) -> Definition:
-    """e to the power of a number: of float32 within 1e-7 of it, denormals too; of float64 the C library's."""
+    """e to the power of a number; loops over it vectorize.
+
+    float32: relative error below 1e-7, denormal results too, by a series of degree 7. float64: the C library's.
+    """
 
     def by_series(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         x, = args
@@ -66,7 +69,7 @@ def exponential(typing_context: Any, number: Any) -> Definition:
             total = _call(builder, "fma", total, rest, SINGLE(1 / factorial(power)))
         is_number = builder.fcmp_ordered("ord", whole, whole)
         exponent = builder.fptosi(builder.select(is_number, whole, SINGLE(0.0)), WORD)
-        half = builder.ashr(exponent, WORD(1))  # a power of two each: that of both may be no float32
+        half = builder.ashr(exponent, WORD(1))  # two factors: a single power of two may be no float32
         return builder.fmul(builder.fmul(total, _power_of_two(builder, half)),
                             _power_of_two(builder, builder.sub(exponent, half)))
 

@@ -1,4 +1,4 @@
-"""Formulas on many columns at once, sums of products and transposes, in vectors that stay in registers."""
+"""SIMD code that is built with LLVM: formulas, multiply-adds and transposes of vectors that stay in registers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LANES: Final = 16 if HAS_AVX512 else 8
 """float32 in the widest registers; narrower ones take as many as they need."""
 
 
-class Lanes:
-    """A vector in code that is being built, with the operators of a number.
+class SimdVector:
+    """A SIMD vector in code that is being built, with the operators of a number.
 
     Args:
         builder: appends instructions.
@@ -36,32 +36,34 @@ class Lanes:
     def __init__(self, builder: ir.IRBuilder, value: ir.Value) -> None:
         self.builder, self.value = builder, value
 
-    def __add__(self, other: Lanes) -> Lanes:
-        return Lanes(self.builder, self.builder.fadd(self.value, other.value))
+    def __add__(self, other: SimdVector) -> SimdVector:
+        return SimdVector(self.builder, self.builder.fadd(self.value, other.value))
 
-    def __sub__(self, other: Lanes) -> Lanes:
-        return Lanes(self.builder, self.builder.fsub(self.value, other.value))
+    def __sub__(self, other: SimdVector) -> SimdVector:
+        return SimdVector(self.builder, self.builder.fsub(self.value, other.value))
 
-    def __rmul__(self, factor: float) -> Lanes:
+    def __rmul__(self, factor: float) -> SimdVector:
         kind = self.value.type
         constant = ir.Constant(kind, [ir.Constant(kind.element, float(factor))] * kind.count)
-        return Lanes(self.builder, self.builder.fmul(constant, self.value))
+        return SimdVector(self.builder, self.builder.fmul(constant, self.value))
 
-    def __neg__(self) -> Lanes:
-        return Lanes(self.builder, self.builder.fneg(self.value))
+    def __neg__(self) -> SimdVector:
+        return SimdVector(self.builder, self.builder.fneg(self.value))
 
 
-def in_lanes(formula: Callable[..., tuple[Any, ...]], n_inputs: int, n_lanes: int = LANES) -> Callable[..., None]:
-    """A function for compiled code that applies a formula to ``n_lanes`` columns at once.
+def vectorized(formula: Callable[..., tuple[Any, ...]], n_inputs: int, n_lanes: int = LANES) -> Callable[..., None]:
+    """Make a function for compiled code that applies a formula to ``n_lanes`` columns at once.
 
     Args:
-        formula: from ``n_inputs`` numbers to some, by sums, differences, negation and products with constants.
+        formula: takes ``n_inputs`` numbers and returns some, by sums, differences, negation and products with
+            constants.
         n_inputs: how many numbers it takes.
         n_lanes: how many columns.
 
     Returns:
-        (x, at, step, y, to, stride) → None, on flat contiguous arrays of float32: of each column c, numbers
-        x[at + c + i step] become y[to + c + j stride]. All are read before one is written. Indices are not checked.
+        (x, at, step, y, to, stride) → None, on flat contiguous arrays of float32. In each column c, the formula takes
+        x[at + c + i step] for inputs i and writes y[to + c + j stride] for results j. All inputs are read before a
+        result is written. Indices are not checked.
     """
 
     def apply(typing_context: Any, x: Any, at: Any, step: Any, y: Any, to: Any, stride: Any) -> Definition:
@@ -72,7 +74,8 @@ def in_lanes(formula: Callable[..., tuple[Any, ...]], n_inputs: int, n_lanes: in
                 return builder.bitcast(builder.gep(array.data, [offset]), vector.as_pointer())
 
             vector = ir.VectorType(ir.FloatType(), n_lanes)
-            inputs = [Lanes(builder, builder.load(place(0, i, args[1], args[2]), align=4)) for i in range(n_inputs)]
+            inputs = [SimdVector(builder, builder.load(place(0, i, args[1], args[2]), align=4))
+                      for i in range(n_inputs)]
             for j, result in enumerate(formula(*inputs)):
                 builder.store(result.value, place(3, j, args[4], args[5]), align=4)
             return context.get_dummy_value()
@@ -91,13 +94,13 @@ INDEX = ir.IntType(64)
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 
 
-def lane_sums(n_rows: int, n_columns: int) -> Callable[..., None]:
-    """A function for compiled code that adds up products of ``n_rows`` by ``n_columns`` vectors, lane by lane.
+def simd_multiply_add(n_rows: int, n_columns: int) -> Callable[..., None]:
+    """Make a function for compiled code that sums products of ``n_rows`` by ``n_columns`` vectors, lane by lane.
 
     Returns:
         (a, b, places, sums, to) → None, on flat contiguous arrays of float32, with places = (n_runs, n_steps, at_a,
         run_a, step_a, at_b, run_b, step_b, row_a, column_b), int64. To each vector sums[to + (i n_columns + j) LANES]
-        it adds, over runs r and steps s, a[at_a + r run_a + s step_a + i row_a] times
+        it adds, over runs r and steps s, the vector at a[at_a + r run_a + s step_a + i row_a] times the one at
         b[at_b + r run_b + s step_b + j column_b]. Indices are not checked.
     """
 
@@ -116,7 +119,7 @@ def lane_sums(n_rows: int, n_columns: int) -> Callable[..., None]:
 
 
 class _Sums:
-    """The code of one such function."""
+    """Builds the code of one function of ``simd_multiply_add``."""
 
     def __init__(self, builder: ir.IRBuilder, shape: tuple[int, int], arrays: tuple[ir.Value, ir.Value],
                  places: Sequence[ir.Value]) -> None:
@@ -155,20 +158,20 @@ class _Sums:
 
 
 @compiled(inline="always")
-def turn(x: np.ndarray, at: int, step: int, shape: tuple[int, int], y: np.ndarray, to: int, stride: int) -> None:
-    """y[to + j stride + i] = x[at + i step + j], for rows i and columns j of x's matrix.
+def transpose(x: np.ndarray, at: int, step: int, shape: tuple[int, int], y: np.ndarray, to: int, stride: int) -> None:
+    """Transpose a matrix in registers: y[to + j stride + i] = x[at + i step + j], for rows i and columns j.
 
     Args:
         x, y: flat, contiguous, of float32. Indices are not checked.
-        at, step: where the matrix begins, and elements from a row to the next.
-        shape: rows and columns.
-        to, stride: the same of the turned one.
+        at, step: where the matrix begins in x, and elements from a row to the next.
+        shape: its rows and columns.
+        to, stride: where the transposed matrix begins in y, and elements from a row to the next.
     """
     n_rows, n_columns = shape
     whole_rows, whole_columns = n_rows - n_rows % LANES, n_columns - n_columns % LANES
     for i in range(0, whole_rows, LANES):
         for j in range(0, whole_columns, LANES):
-            _turn_square(x, at + i * step + j, step, y, to + j * stride + i, stride)
+            _transpose_block(x, at + i * step + j, step, y, to + j * stride + i, stride)
         for j in range(whole_columns, n_columns):
             for m in range(i, i + LANES):
                 y[to + j * stride + m] = x[at + m * step + j]
@@ -178,9 +181,9 @@ def turn(x: np.ndarray, at: int, step: int, shape: tuple[int, int], y: np.ndarra
 
 
 @intrinsic
-def _turn_square(typing_context: Any, x: Any, at: Any, step: Any, y: Any, to: Any, stride: Any) -> Definition:
-    """``turn`` of LANES rows and columns: in step d, vectors d apart exchange those blocks of d lanes that lie across
-    the diagonal."""
+def _transpose_block(typing_context: Any, x: Any, at: Any, step: Any, y: Any, to: Any, stride: Any) -> Definition:
+    """``transpose`` of LANES rows and columns. In step d = 1, 2, 4, ..., vectors d apart exchange the blocks of d lanes
+    across the diagonal."""
 
     def build(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         source, target = (context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 3))
@@ -202,7 +205,7 @@ def _turn_square(typing_context: Any, x: Any, at: Any, step: Any, y: Any, to: An
 
 
 def _exchanged(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, apart: int) -> tuple[ir.Value, ir.Value]:
-    """Where a lane's number has the bit ``apart``, a gets b's lane before it; else b gets a's lane behind it."""
+    """Exchange lanes of two vectors: lanes of a whose index has the bit ``apart`` with lanes of b whose has not."""
     lanes = ir.VectorType(ir.IntType(32), LANES)
     first = [LANES + lane - apart if lane & apart else lane for lane in range(LANES)]
     second = [LANES + lane if lane & apart else lane + apart for lane in range(LANES)]

@@ -1,4 +1,4 @@
-"""From a NetParameter to a net that runs: layers made and connected, parameters shared, backward planned."""
+"""Builds a net from a NetParameter: makes and connects layers, shares parameters, plans backward."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scaffe.errors import ExpectedError, UserError, users_line
+from scaffe.errors import ExpectedError, LayerError, UserError, users_line
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.nets import graph
 from scaffe.nets.caffe_alias import install_as_caffe
@@ -30,8 +29,8 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
     Args:
         message: a NetParameter as ``graph.prepare`` returns it (upgraded, filtered, with splits).
         context: phase, kernels, random stream and data for the layers.
-        trained: for a test net: the net whose parameters it uses in layers of the same name.
-        parts: where ranks share the layers: which part of them this rank makes; None: it makes the whole net.
+        trained: for a test net, the net whose parameters it uses in layers of the same name.
+        parts: where ranks share the layers, which part of them this rank makes; None: it makes the whole net.
 
     Raises:
         UserError: one line that names the layer.
@@ -132,7 +131,7 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collectio
 
 
 def _automatic(layer_name: str, blobs: dict[str, Blob]) -> str:
-    """The name of a top that the prototxt does not name: Caffe's for the first, with the layer's name for others."""
+    """The name of a top that the prototxt does not name: Caffe's for the first, others with the layer's name."""
     return AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {layer_name}"
 
 
@@ -145,7 +144,7 @@ def _loss_weights(param: Any, layer: Layer, n_tops: int) -> list[float]:
 
 @dataclass
 class _Found:
-    """A learnable blob on the way to a Param, with the multipliers that the prototxt gives."""
+    """A learnable blob, from which a Param will be made, with the multipliers that the prototxt gives."""
 
     layer_index: int
     blob: Blob
@@ -155,7 +154,7 @@ class _Found:
 
 # -- parameters --------------------------------------------------------------------------------------------
 def _find_params(nodes: list[Node]) -> list[Param]:
-    """The learnable blobs, each with the others of its name. A name shared with other shapes raises UserError."""
+    """The learnable blobs, each with the others of its name. Raises UserError for a shared name of other shapes."""
     found: list[_Found] = []
     named: dict[str, int] = {}
     for layer_index, node in enumerate(nodes):
@@ -198,7 +197,7 @@ def _own_blobs(net: Net, trained: Net) -> list[Blob]:
 
 # -- passes ------------------------------------------------------------------------------------------------
 def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
-    """Write into the nodes which bottoms and parameters need a gradient."""
+    """Note in the nodes which bottoms and parameters need a gradient."""
     rates = {id(blob): p.lr_mult for p in params for blob in (p.blob, *p.sharers)}
     specs = []
     for node in nodes:

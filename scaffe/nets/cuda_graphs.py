@@ -124,8 +124,8 @@ class Recorded:
             self._net.tiers = tiers
 
     def _between_moves(self, recorded: Callable[[], Any], layers: range) -> Any:
-        """Run a stretch with what its tiers do before it and after (see ``run/device.py`` for what that may be), and
-        forward with its hooks."""
+        """Run a stretch with what its tiers do before it and after (``memory.run.limited_net.cuts`` says what
+        that may be), and forward with its hooks."""
         is_forward = layers.step > 0
         steps = [index if is_forward else self._net.steps.backward(index)[0] for index in layers]
         ahead = steps if is_forward else steps[:1]
@@ -195,7 +195,7 @@ class InRecording:
     """
 
     def __init__(self, tier: Tier) -> None:
-        self.again = tier.again
+        self.recompute = tier.recompute
 
     def before(self, step: int) -> None:
         """See Tier: nothing."""

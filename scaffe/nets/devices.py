@@ -1,4 +1,4 @@
-"""Names of the types that activations can have."""
+"""Devices and precisions: flags, and the choice of a backend."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.errors import UserError
+from scaffe.errors import LayerError, UserError
 from scaffe.flags import Flags
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.log import warning
 
@@ -96,7 +95,7 @@ def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: 
 
 
 def _say_if_slow(dtype: np.dtype) -> None:
-    """Warn on a processor without instructions for bfloat16, with what that costs."""
+    """On a processor without instructions for bfloat16, log a warning with the measured slowdown."""
     from scaffe.layers.kernels.cpu.bfloat16_cost import slowness
 
     times = slowness(dtype)
@@ -106,8 +105,8 @@ def _say_if_slow(dtype: np.dtype) -> None:
 
 
 def make_context(compute: Compute) -> None:
-    """Make this rank's context on the GPU that a flag asks for, before MPI starts: libraries look for it then (UCX,
-    Open MPI). What is wrong with the flag, ``load_kernels`` says later, on all ranks alike."""
+    """Make this rank's CUDA context on the GPU that a flag asks for, before MPI starts, since UCX and Open MPI look for
+    it then. Errors in the flag are left to ``load_kernels``, which raises them on all ranks alike."""
     if compute.gpus and not device.missing():
         with suppress(LayerError, UserError):
             device.use(number_for(compute.gpus, compute.node_rank, device.count()))
@@ -121,7 +120,7 @@ def _gpu(compute: Compute) -> Any:
     except LayerError as error:
         raise UserError(f"-gpu {compute.gpus}: {error}") from error
     cuda.configure(compute.tf32)
-    device.compute_stream().use()  # no default stream, which cannot be recorded
+    device.compute_stream().use()  # the default stream cannot be recorded
     return cuda
 
 

@@ -1,4 +1,4 @@
-"""The feeds that data layers read: this rank's share of the data, with the same random numbers on every rank."""
+"""Opens the feeds that data layers read: this rank's share of the data, with the same random numbers on every rank."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
 
 def _anywhere(param: Any, draw: Callable[[], int],
               reading: ReaderOptions) -> Callable[[Iterator[np.ndarray], int], Feed]:
-    """Opens a layer's feed at any visits, each time with the same random numbers."""
+    """A function that opens a layer's feed at any visits, each time with the same random numbers."""
     drawn: list[int] = []
 
     def open_at(visits: Iterator[np.ndarray], n_elems: int) -> Feed:

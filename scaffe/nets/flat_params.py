@@ -38,7 +38,7 @@ class Param:
 
 
 def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[int], int]:
-    """Lay intervals of these lengths out one after another, each aligned.
+    """Place intervals of these lengths one after another, each aligned.
 
     Returns:
         the start of each interval, and the end of the last with its padding, in elements.
@@ -57,17 +57,16 @@ class FlatParams:
         params: the learnable blobs in layer order.
         dtype: their element type.
         zeros: allocates memory of the backend: (n_elems, dtype) → flat array of zeros.
-        memory: where the parameters have been made; None: ``zeros`` gives it.
+        memory: where the parameters were made; None: memory of ``zeros``.
 
     Attributes:
-        data, diff: the flat buffers, (n_elems,): parameters, and their gradients. After ``divide`` intervals that lie
-            in one piece are arrays.
+        data, diff: the flat buffers, (n_elems,), of parameters and gradients; after ``divide``, ``Pieces``.
         slices: each parameter's interval of the buffers, in elements.
         n_elems: length of each buffer, padding included.
-        bring: has all parameters in memory, where a memory plan may have moved them; called before somebody reads them
+        bring: fetches all parameters into memory where a memory plan has offloaded some; call it before reading them
             outside of the passes.
-        waits_on_host: whether they were made in host memory, and wait there for ``move`` or ``divide``.
-        copies: the parameters once more for kernels of a half type, (n_elems,); None: nobody keeps them.
+        waits_on_host: whether they were made in host memory, until ``move`` or ``divide``.
+        copies: copies of the parameters for kernels of a half type, (n_elems,); None if there are none.
     """
 
     copies: np.ndarray | None = None
@@ -91,8 +90,8 @@ class FlatParams:
             self._bind_diff(in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:
-        """Allocate new flat buffers and copy the parameters there. The gradients' old memory is given back before, and
-        the parameters' as soon as they are copied.
+        """Allocate new flat buffers and copy the parameters there. The gradients' old memory is freed before, and that
+        of the parameters as soon as they are copied.
 
         Args:
             allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
@@ -103,7 +102,7 @@ class FlatParams:
             self.move_one(name, allocate)
 
     def move_one(self, name: str, allocate: Allocate) -> None:
-        """As ``move``, of one of the buffers, "data" or "diff"."""
+        """As ``move``, for one of the buffers, "data" or "diff"."""
         memory = allocate(self.n_elems, self.dtype)
         if name == "data":
             self._bind_data(memory)
@@ -123,7 +122,7 @@ class FlatParams:
         self.data, self.waits_on_host = data, self.waits_on_host and type(data) is np.ndarray
 
     def _bind_diff(self, diff: np.ndarray | None) -> None:
-        """None: the gradients have no memory until the next call."""
+        """Use these gradients; None: they have no memory until the next call."""
         for param, place in zip(self.params, self.slices, strict=True):
             for blob in (param.blob, *param.sharers):
                 blob.bind_diff(None if diff is None else diff[place])
@@ -133,16 +132,16 @@ class FlatParams:
             self.diff = diff
 
     def forget_diffs(self) -> None:
-        """Give the gradients' memory back: for a net that runs forward alone."""
+        """Free the gradients' memory, for a net that runs forward alone."""
         self._bind_diff(None)
 
     def divide(self, name: str, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
-        """Have intervals of a buffer in memory that ``put`` gives, and the rest in new memory. Nobody may read what has
-        none yet.
+        """Divide a buffer: some intervals get memory by ``put``, the rest gets new memory. An interval without memory
+        must not be read.
 
         Args:
             name: "data" or "diff".
-            moved: the intervals, ascending; together they consist of whole parameters that no layers share.
+            moved: the intervals for ``put``, ascending; together they consist of whole parameters, not shared ones.
             allocate: n_elems → a flat array.
         """
         pieces = Pieces(getattr(self, name), moved, allocate)
@@ -154,27 +153,27 @@ class FlatParams:
                 _bind(blob, name, None if apart else pieces[place])
 
     def put(self, name: str, place: slice, memory: Any) -> None:
-        """Have an interval of those that ``divide`` named in this memory from now on: uint8, with its contents."""
+        """Use this memory, uint8 with the contents, for one of the intervals that ``divide`` named."""
         self.put_elements(name, place, memory)
         for param, own in zip(self.params, self.slices, strict=True):
             if place.start <= own.start < place.stop:
                 _bind(param.blob, name, getattr(self, name)[own])
 
     def put_elements(self, name: str, place: slice, memory: Any) -> None:
-        """As ``put``, of an interval that ends within a parameter, whose blob has no memory then."""
+        """As ``put``, for an interval that ends within a parameter, whose blob then has no memory."""
         getattr(self, name).put(place, memory[:(place.stop - place.start) * self.dtype.itemsize].view(self.dtype))
 
     @property
     def places(self) -> Sequence[slice]:
-        """The intervals of the parameters that lie in one memory each."""
+        """The intervals of the parameters that are one array each."""
         return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """All parameters, (n_elems,), after ``bring``: the buffer itself; of pieces a copy in host memory."""
+        """All parameters, (n_elems,), after ``bring``: the buffer itself, or of pieces a copy in host memory."""
         return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:
-        """Keep the weights in a half type too, in the kernels' order, so that an update may write both.
+        """Keep copies of the weights in a half type and the kernels' order, so that an update may write both.
 
         Args:
             kernels: the net's.
@@ -191,11 +190,11 @@ class FlatParams:
 
     @property
     def lays_out(self) -> bool:
-        """Whether forward writes copies for kernels, since no update has written them."""
+        """Whether forward writes the copies for kernels, since no update has written them."""
         return self.copies is not None and not all(copy.is_newest for copy in self._kernel_copies())
 
     def trust_copies(self, are_newest: bool) -> None:
-        """Say whether the copies for kernels have the newest parameters."""
+        """Set whether the copies for kernels are up to date."""
         for copy in self._kernel_copies():
             copy.is_newest = are_newest
 
@@ -203,23 +202,23 @@ class FlatParams:
         return [param.blob.kernel_copy for param in self.params if param.blob.kernel_copy is not None]
 
     def clear_diffs(self) -> None:
-        """Make every gradient zero. Zeros are written at once only in memory that several layers share; the other
-        gradients are only marked, and backward overwrites them or ``settle`` writes the zeros."""
+        """Make every gradient zero. Zeros are written at once only where several layers share a gradient. Others are
+        marked as cleared: backward overwrites them, or ``write_cleared_diffs`` writes the zeros."""
         for param, place in zip(self.params, self.slices, strict=True):
             if param.sharers:
                 self.diff[place] = 0
             else:
                 param.blob.clear_diff()
 
-    def settle(self, layer_index: int) -> None:
-        """After a layer's backward: write the zeros of those of its gradients that backward did not write."""
+    def write_cleared_diffs(self, layer_index: int) -> None:
+        """After a layer's backward, write the zeros of its cleared gradients that backward did not overwrite."""
         for param in self._layers.get(layer_index, ()):
-            param.blob.settle_diff()
+            param.blob.write_cleared_diff()
 
-    def settle_all(self) -> None:
+    def write_all_cleared_diffs(self) -> None:
         """Write the zeros of every gradient that has not been written since ``clear_diffs``."""
         for param in self.params:
-            param.blob.settle_diff()
+            param.blob.write_cleared_diff()
 
 
 def _nothing() -> None:
@@ -234,7 +233,7 @@ def _bind(blob: Blob, name: str, memory: Any) -> None:
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays are one; a device's never are."""
+    """Whether two host arrays are the same memory; False on a device."""
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and address(one) == address(other)
 
 

@@ -1,4 +1,4 @@
-"""A flat buffer in pieces, some of which are in other memory at other times."""
+"""A flat buffer in pieces, some of which change their memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scaffe.layers.kernels import device
 
 
 class Pieces:
-    """Takes the place of a flat array: an interval within one piece is an array.
+    """Stands for a flat array; each interval within one piece is an array.
 
     Args:
-        whole: flat, (n_elems,); those of its pieces that are not moved are copied.
-        moved: the intervals that have no memory here until ``put`` gives them some; disjoint, ascending.
-        allocate: n_elems → a flat array for the others.
+        whole: flat, (n_elems,); its pieces that are not in ``moved`` are copied.
+        moved: the intervals without memory until ``put``; disjoint, ascending.
+        allocate: n_elems → a flat array for the other pieces.
 
     Attributes:
         places: the pieces' intervals, in elements.
@@ -38,7 +38,7 @@ class Pieces:
             at += _length(place)
 
     def put(self, place: slice, array: Any) -> None:
-        """Have a piece's memory here: flat, with its contents. Raises ValueError: there is no such piece."""
+        """Use flat memory, with the contents, for a piece. Raises ValueError if there is no such piece."""
         self._arrays[self.places.index(place)] = array
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
@@ -46,7 +46,7 @@ class Pieces:
         return np.concatenate([to_host(array) for array in self._arrays])
 
     def __getitem__(self, place: slice) -> Any:
-        """The array of an interval. Raises IndexError: it does not lie within one piece that has memory."""
+        """The array of an interval. Raises IndexError if it does not lie within one piece that has memory."""
         start, stop, _ = place.indices(self.size)
         number = bisect_right(self._starts, start) - 1
         array, piece = self._arrays[number], self.places[number]
@@ -56,7 +56,7 @@ class Pieces:
 
 
 def copy_into(target: Any, values: Any) -> None:
-    """Copy a flat array, whose memory may be given back then; between a host's memory and a device's too."""
+    """Copy a flat array to another, in host or device memory, and free the first one's memory if it can be."""
     if isinstance(values, np.ndarray) and not isinstance(target, np.ndarray):
         device.copy_from_host(target, values)
     elif isinstance(target, np.ndarray) and not isinstance(values, np.ndarray):
@@ -66,7 +66,7 @@ def copy_into(target: Any, values: Any) -> None:
 
 
 def divided(n_elems: int, apart: Sequence[slice]) -> list[slice]:
-    """All intervals of a buffer, where these are intervals by themselves."""
+    """All intervals of a buffer: the given ones, and those between them."""
     edges = sorted({0, n_elems, *(edge for place in apart for edge in (place.start, place.stop))})
     return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
 

@@ -1,7 +1,7 @@
-"""Fuse layers that one pass over memory can compute: convolution and ReLU; batch norm, scale, a sum and ReLU.
+"""Fuses layers that one pass over memory can compute: convolution and ReLU; batch norm, scale, a sum and ReLU.
 
-A fused layer keeps its place in the net, its parameters and its hooks. If somebody reads the blob between two fused
-layers (``Net.unfused``, ``after_forward`` hooks, a range of layers that ends there), each runs by itself.
+A fused layer keeps its place in the net, its parameters and its hooks. If the blob between two fused layers may be read
+(``Net.unfused``, ``after_forward`` hooks, a range of layers that ends there), each layer runs by itself.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from scaffe.nets.net_layer import Node
 
 
 def fuse_in_place(nodes: Sequence[Node]) -> None:
-    """Fuse in-place layers to the layers before them. All blobs still hold what they would in Caffe."""
+    """Fuse in-place layers to the layers before them. All blobs still have Caffe's values."""
     for index, node in enumerate(nodes):
         if not node.fused_offset:
             _fuse(nodes, index, _works_in_place)
 
 
 def fuse_layers(net: Net, backward: bool) -> None:
-    """Fuse as many layers as possible, out-of-place ones too; for nets whose blobs nobody reads between layers.
+    """Fuse as many layers as possible, also ones that are not in place; for nets whose inner blobs nobody reads.
 
-    Fused layers then share one top, that of the last of them. An in-place layer that would copy its bottom to keep it
-    for backward becomes out of place instead.
+    Fused layers then share one top, that of the last of them. An in-place layer that would copy its bottom for backward
+    becomes out of place instead.
 
     Args:
         net: a built net.
@@ -43,7 +43,7 @@ def fuse_layers(net: Net, backward: bool) -> None:
 
 
 def keep_bottoms(net: Net) -> None:
-    """Let in-place layers that would copy their bottom to keep it for backward work out of place, where they can."""
+    """Let in-place layers that would copy their bottom for backward work out of place, where possible."""
     for index, node in enumerate(net.nodes):
         if node.layer.keeps_bottom and node.tops[0] is node.bottoms[0] and not node.layer.forward_only:
             _move_bottom(net, index)
@@ -52,7 +52,7 @@ def keep_bottoms(net: Net) -> None:
 
 
 def unfuse_backward(nodes: Sequence[Node]) -> None:
-    """Let each layer run its own backward, though forward ran fused; then all diffs hold what they would in Caffe."""
+    """Let each layer run its own backward after a fused forward; all diffs then have Caffe's values."""
     for node in nodes:
         if node.ran_fused and node.layer.n_fused_back:
             node.layer.unfuse()
@@ -60,9 +60,8 @@ def unfuse_backward(nodes: Sequence[Node]) -> None:
 
 
 def join_backward(nodes: Sequence[Node]) -> None:
-    """Let layers include the backward of the in-place ReLU in front of each, where they can.
-
-    For nets whose diffs nobody sets or reads between layers.
+    """Let layers include the backward of the in-place ReLU before them, where they can; for nets whose inner diffs
+    nobody sets or reads.
     """
     for node in nodes:
         relu = _relu_ahead(nodes, node) if node.needs_backward else None
@@ -71,7 +70,7 @@ def join_backward(nodes: Sequence[Node]) -> None:
 
 
 def _relu_ahead(nodes: Sequence[Node], node: Node) -> Node | None:
-    """The layer that writes another's bottom, if it is a ReLU in place, of slope 0, that runs its own backward."""
+    """The layer that writes another's bottom, if it is an in-place ReLU of slope 0 that runs its own backward."""
     writers = [other for other in nodes for bottom in node.bottoms[:1] if _holds(other.tops, bottom)]
     if not writers or getattr(writers[-1].layer, "relu_slope", None) != 0 or not writers[-1].needs_backward:
         return None
@@ -91,7 +90,7 @@ def _is_summed(nodes: Sequence[Node], node: Node) -> bool:
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:
-    """Fuse the following layers to this one, one after another, as long as they fit."""
+    """Fuse the following layers to this one, as many as possible."""
     node = nodes[index]
     for place in range(index + node.n_fused + 1, len(nodes)):
         following = nodes[place]
@@ -109,7 +108,7 @@ def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool])
 
 
 def _can_fuse(node: Node, following: Node) -> bool:
-    """Whether one bottom of the following layer is this layer's only top, of the same dtype, and no loss is in it."""
+    """Whether one bottom of the following layer is this layer's only top, of the same dtype, and neither has a loss."""
     alone = len(node.tops) == len(following.tops) == 1 and not any(node.loss_weights)
     return alone and _holds(following.bottoms, node.tops[0]) and following.tops[0].dtype == node.tops[0].dtype
 

@@ -1,8 +1,8 @@
-"""How losses count on a rank that has more or fewer images of a batch than others: ranks' mean is to be the batch's.
+"""Weights the losses of ranks that have different numbers of a batch's images, so that their mean is the batch's loss.
 
-A mean over images counts as many images as it is of: own images · ranks / all images. A sum over images
-(``normalization: NONE``, or a top that has a number for each image) counts as in even shares: the mean over P ranks is
-1/P of the whole sum. Which images a layer sees is known from the data layers above it.
+A mean over images is weighted by its number of images: own images · ranks / all images. A sum over images
+(``normalization: NONE``, or a top with a number for each image) needs no weight: the mean over P ranks is 1/P of the
+whole sum. Which images a layer sees follows from the data layers above it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from scaffe.layers.base.axes import NONE, PRE_FIXED, normalization
 from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import LossShare, Node, Shares
+from scaffe.nets.net_layer import LossShare, LossShares, Node
 
 MEAN = 4  # ReductionParameter.ReductionOp
 
 Lengths = Mapping[int, Sequence[tuple[int, int]]]
-"""By a layer's index, for each of its tops: the length of the first axis (0: it has none), and how many elements."""
+"""By a layer's index, for each of its tops: the length of the first axis (0 without axes), and the elements."""
 
 
 def lengths_of(net: Net) -> Lengths:
-    """What the ranks must know of one another's nets: the tops of data layers, of losses, and the net's outputs."""
+    """The lengths that ranks must know of one another's nets: of the tops of data layers and losses, and of outputs."""
     outputs = set(net.output_names)
     return {index: [(top.shape[0] if top.shape else 0, top.n_elems) for top in node.tops]
             for index, node in enumerate(net.nodes)
@@ -30,10 +30,10 @@ def lengths_of(net: Net) -> Lengths:
 
 
 def share_losses(net: Net, rank: int, everyone: Sequence[Lengths]) -> None:
-    """Let a training net's losses count by the images that they are of, if ranks have different numbers of them.
+    """Weight a training net's losses by their images, if ranks have different numbers of images.
 
     Args:
-        net: this rank's, built.
+        net: this rank's net.
         rank: its number.
         everyone: ``lengths_of`` each rank's net.
     """
@@ -42,7 +42,7 @@ def share_losses(net: Net, rank: int, everyone: Sequence[Lengths]) -> None:
     if not images:
         return
     outputs: dict[str, tuple[float, int]] = {}
-    above: dict[int, frozenset[int]] = {}  # by a blob's id: the data layers that it comes from
+    above: dict[int, frozenset[int]] = {}  # by a blob's id, the data layers from which it comes
     for index, node in enumerate(net.nodes):
         sources = frozenset({index} & images.keys()).union(*(above.get(id(blob), ()) for blob in node.bottoms))
         above |= dict.fromkeys(map(id, node.tops), sources)
@@ -53,27 +53,27 @@ def share_losses(net: Net, rank: int, everyone: Sequence[Lengths]) -> None:
             outputs |= {name: (1.0 if has_images[top] else node.share.value,
                                min(each[index][top][1] for each in everyone))
                         for top, name in enumerate(node.top_names) if name in net.output_names}
-    net.shares = Shares(_weight([next(iter(images.values()))], rank), outputs)
+    net.shares = LossShares(_weight([next(iter(images.values()))], rank), outputs)
 
 
 def _images(index: int, everyone: Sequence[Lengths]) -> list[int]:
-    """How many images a data layer brings in on each rank: those of its first top that has an axis."""
+    """A data layer's images on each rank: the length of its first top that has an axis."""
     return [next((length for length, _ in each[index] if length), 0) for each in everyone]
 
 
 def _weight(counts: Sequence[Sequence[int]], rank: int) -> float:
-    """A rank's images as a multiple of the mean over ranks; 1 for what no data layer's images differ above."""
+    """A rank's images as a multiple of the mean over ranks; 1 if the data layers above have as many on all ranks."""
     total = sum(map(sum, counts))
     return sum(each[rank] for each in counts) * len(counts[0]) / total if total else 1.0
 
 
 def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
-    """How a layer's loss counts.
+    """The factors on a layer's loss.
 
     Args:
         node: the layer.
-        weight: of a mean over its images.
-        has_images: for each top, whether it has a number or more for each image.
+        weight: the weight of a mean over its images.
+        has_images: for each top, whether it has elements for each image.
     """
     weighted = [has for has, loss_weight in zip(has_images, node.loss_weights, strict=False) if loss_weight]
     is_sum = any(weighted or has_images) or _sums(node)
@@ -82,7 +82,7 @@ def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
 
 
 def _sums(node: Node) -> bool:
-    """Whether a layer's one number is a sum over images, not a mean."""
+    """Whether a loss that is one number is a sum over images, not a mean."""
     param = node.param
     if param.type == "Reduction":
         return bool(param.reduction_param.operation != MEAN)
@@ -91,5 +91,5 @@ def _sums(node: Node) -> bool:
 
 
 def _kind(node: Node) -> type[Layer]:
-    """The class of a layer's type, whatever stands for it in this net."""
+    """The class of a layer's type, even if another class stands for it in this net."""
     return layer_types.get(node.param.type) if node.param.type in layer_types.names() else type(node.layer)

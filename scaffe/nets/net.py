@@ -11,7 +11,7 @@ from scaffe.jit.cache import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import Node, Shares, all_bottoms, by_name
+from scaffe.nets.net_layer import LossShares, Node, all_bottoms, by_name
 from scaffe.nets.parts import Parts
 from scaffe.nets.steps import Steps
 
@@ -21,13 +21,13 @@ Hook = Callable[[int], None]
 class Tier(Protocol):
     """Sees to it that what a step uses is in memory. ``Net.steps`` has the steps' numbers.
 
-    Layers that run in one pass have all their ``before`` and ``again`` before it, and all their ``after`` after it.
+    Layers that run in one pass have all their ``before`` and ``recompute`` before it, and all their ``after`` after it.
     """
 
     def before(self, step: int) -> None:
         """Just before a step: see to it that what it uses is there, or on its way."""
 
-    def again(self, step: int) -> None:
+    def recompute(self, step: int) -> None:
         """Between that and the step: compute again what it uses, by work of the kind that the step itself is."""
 
     def after(self, step: int) -> None:
@@ -48,15 +48,15 @@ class Net:
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
         tiers: those who keep the net in limited memory.
-        unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
-        passed_diffs: by id, blobs whose diff is others' memory too, since a sum passes it on, and the index below which
-            an in-place layer must not write it.
-        sharers: of a test net: blobs of parameters, each with that of another of its layers whose memory it uses.
-        own_blobs: of a test net: the parameters that the training net lacks, each once.
+        unfused: set it to run every layer by itself, if the blobs between fused layers may be read.
+        passed_diffs: by id, blobs whose diff shares its memory with others, since a sum passes it on; the value is the
+            index below which an in-place layer must not write it.
+        sharers: for a test net, pairs of its parameters' blobs, of which the first uses the second one's memory.
+        own_blobs: for a test net, the parameters that the training net lacks, each once.
         steps: numbers of what runs one after another; set it to have backward of layers that can be divided run in two.
         parts: where ranks share the net's layers: what of them is here; None: everything.
-        shares: what this rank has of a batch that ranks share unevenly.
-        data_seconds: seconds spent so far in data layers, compiling left out.
+        shares: this rank's share of a batch that ranks share unevenly.
+        data_seconds: seconds spent so far in data layers, without compiling.
     """
 
     def __init__(self, name: str, context: Context, nodes: list[Node], blobs: dict[str, Blob],
@@ -73,7 +73,7 @@ class Net:
         self.own_blobs: list[Blob] = []
         self.steps = Steps(len(nodes))
         self.parts: Parts | None = None
-        self.shares = Shares()
+        self.shares = LossShares()
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 
@@ -94,7 +94,7 @@ class Net:
         return self.context.kernels.scalar(loss)
 
     def forward_once(self, index: int, last: int, loss: Any) -> tuple[Any, int]:
-        """Run layer ``index`` forward, and those up to layer ``last`` that are fused to it.
+        """Run layer ``index`` forward, and the layers up to ``last`` that are fused to it.
 
         Returns:
             ``loss`` plus their weighted losses, and the index after the last layer that ran.
@@ -127,7 +127,7 @@ class Net:
             for step in steps:
                 tier.before(step)
             for step in steps:
-                tier.again(step)
+                tier.recompute(step)
 
     def _after_steps(self, steps: Sequence[int]) -> None:
         for tier in self.tiers:
@@ -135,19 +135,18 @@ class Net:
                 tier.after(step)
 
     def check_values(self) -> None:
-        """Raise UserError for wrong values, such as a label out of range, that a device's kernels could not report at
-        once."""
+        """Raise UserError for wrong values, such as a label out of range, that a device's kernels have met."""
         for node in self.nodes:
             with node.named():
                 node.layer.check_values()
 
     def fused(self, index: int, last: int) -> range:
-        """The layers that run with layer ``index``: those fused to it too, unless somebody reads the blobs between."""
+        """The layers that run with layer ``index``: also those fused to it, unless the blobs between may be read."""
         stop = index + 1 + self.nodes[index].n_fused
         return range(index, index + 1 if self.unfused or self.after_forward or stop > last + 1 else stop)
 
     def _unfuse(self, index: int) -> None:
-        """Let a layer whose last forward ran fused run by itself: write what that pass did not keep."""
+        """Let a layer whose last forward ran fused run backward by itself: write what that pass did not keep."""
         node = self.nodes[index]
         first = self.nodes[index - node.fused_offset]
         if 0 < node.fused_offset <= first.layer.n_fused_back and first.ran_fused:
@@ -189,11 +188,11 @@ class Net:
             if index not in done:
                 done = self._backward_fused(index, end)
             self._after_steps(steps[-1:])
-            self.params.settle(index)
+            self.params.write_cleared_diffs(index)
             _call(self.after_backward, index)
 
     def _backward_fused(self, index: int, end: int) -> range:
-        """Run a layer's backward, in one pass with those that it ran forward with. Returns the layers this covers."""
+        """Run a layer's backward, in one pass with the layers that ran forward with it. Returns the layers that ran."""
         node, first = self.nodes[index], self.nodes[index - self.nodes[index].fused_offset]
         fused = range(index - node.fused_offset, index + 1)
         if first.ran_fused and node.fused_offset == first.layer.n_fused_back and fused.start >= end and all(
@@ -224,7 +223,7 @@ class Net:
             node.layer.backward_params(node.tops, node.bottoms)
 
     def _own_diffs(self, index: int) -> None:
-        """Before an in-place layer writes a diff that others read too, the blob gets memory of its own for good."""
+        """Give a blob memory of its own before an in-place layer overwrites a diff that others still read."""
         node = self.nodes[index]
         for blob in node.bottoms:
             if index < self.passed_diffs.get(id(blob), 0) and any(blob is top for top in node.tops):
@@ -267,7 +266,7 @@ class Net:
         raise KeyError(name)
 
     def note_written(self) -> None:
-        """Say that the parameters may have changed, or are about to, to those who keep something made from them."""
+        """Count a write to all parameters, as they may have changed or are about to."""
         for node in self.nodes:
             for blob in node.layer.blobs:
                 blob.writes.note()
@@ -287,14 +286,15 @@ class Net:
             mine.share_data(blob)
 
     def trained_blobs(self, other: Net) -> dict[int, Blob]:
-        """By id of a blob of parameters, the other net's blob whose memory it uses; the others have their own."""
+        """By id of a parameter's blob, the other net's blob whose memory it uses; blobs with memory of their own are
+        left out."""
         found = {id(mine): blob for _, mine, blob in self._named_alike(other)}
         owners = {id(mine): id(blob) for mine, blob in self.sharers}
         keys = {id(blob): owners.get(id(blob), id(blob)) for node in self.nodes for blob in node.layer.blobs}
         return {key: found[owner] for key, owner in keys.items() if owner in found}
 
     def _named_alike(self, other: Net) -> Iterator[tuple[Node, Blob, Blob]]:
-        """Each layer that the other net has too, with each of its parameters in either net."""
+        """For each layer that both nets have, each of its parameters in this net and in the other."""
         theirs = by_name(other.nodes)
         for name, ours in by_name(self.nodes).items():
             for node, their in zip(ours, theirs.get(name, ()), strict=False):
@@ -305,7 +305,7 @@ class Net:
         return self.params.params
 
     def close(self) -> None:
-        """Stop the readers of data layers; let go of what lies outside of memory."""
+        """Stop the readers of data layers, and release what memory plans hold outside of memory."""
         for tier in self.tiers:
             tier.close()
         for node in self.nodes:
@@ -320,7 +320,7 @@ def _call(hooks: list[Hook], index: int) -> None:
 
 
 def _unused(nodes: list[Node]) -> set[str]:
-    """Names of the tops that no layer takes as a bottom afterwards; only of those that the prototxt names."""
+    """Names of the tops, among those that the prototxt names, that no later layer reads."""
     open_tops: set[str] = set()
     for node in nodes:
         open_tops -= set(node.bottom_names)

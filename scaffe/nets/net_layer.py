@@ -10,29 +10,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaffe.errors import UserError, users_line
+from scaffe.errors import LayerError, UserError, users_line
 from scaffe.layers.base.blob import Blob, Shape
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer
 
 
 class LossShare(NamedTuple):
-    """Factors on a layer's loss on one rank's part of a batch, so that the mean over ranks is the whole batch's.
+    """Factors on a layer's loss for one rank's part of a batch, so that the mean over ranks is the whole batch's loss.
 
     Attributes:
-        value, gradient: on the loss, and on its gradients.
+        value, gradient: the factor on the loss, and that on its gradients.
     """
 
     value: float = 1.0
     gradient: float = 1.0
 
 
-class Shares(NamedTuple):
-    """What one rank has of a batch that ranks share unevenly.
+class LossShares(NamedTuple):
+    """One rank's share of a batch that ranks share unevenly.
 
     Attributes:
-        weight: its images, as a multiple of what each would have in even shares.
-        outputs: name → the factor with which the net's output counts, and as many of its elements as all ranks have.
+        weight: its images, as a multiple of an even share.
+        outputs: by name of the net's output, the factor by which it counts, and the number of its elements that all
+            ranks have.
     """
 
     weight: float = 1.0
@@ -50,14 +50,14 @@ class Node:
         loss_weights: one per top.
         needs_backward: whether backward visits the layer.
         n_fused: how many of the layers right after this one (Scale, a sum, ReLU) are fused to it, to run in one pass.
-        fused_offset: if this layer is fused to an earlier one: its index minus that layer's; else 0.
-        ran_fused: whether the last forward ran in one pass with the layers fused to this one; those of them that
-            ``layer.n_fused_back`` counts may then run backward in one pass too.
-        includes: the node whose backward this one's includes, if it runs first; None: there is none.
-        ran_before: whether that has just happened to this one.
+        fused_offset: if this layer is fused to an earlier one, its index minus that layer's; else 0.
+        ran_fused: whether the last forward ran in one pass with the layers fused to this one. The first
+            ``layer.n_fused_back`` of them may then run backward in one pass too.
+        includes: the node whose backward this one's includes, if this one runs first; None if there is none.
+        ran_before: whether this layer's backward has just run as part of another's.
         loss_scale: factor on the loss weights in backward (half precision).
-        share: how much of the loss counts where ranks share a batch.
-        shared: indices of those of the layer's blobs that another layer owns (Caffe's ``param { name }``).
+        share: factors on the loss where ranks share a batch.
+        shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
         seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
     """
 
@@ -83,23 +83,23 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether the layer has no bottoms: it brings data in."""
+        """Whether the layer has no bottoms, as data layers and inputs have none."""
         return not self.bottoms
 
     def reshape(self) -> None:
-        """Reshape the layer if a blob's shape changed since the last time, or if the layer always asks for it.
+        """Reshape the layer if the shape of a bottom or top has changed, or if the layer has ``reshape_always``.
 
-        A top whose shape somebody changed counts too: it gets back the shape that the layer gives it, as in Caffe.
+        A top that a user has reshaped gets back the shape that the layer gives it, as in Caffe.
         """
-        if self.is_settled and self.bottoms:
+        if self.has_current_shapes and self.bottoms:
             return
         self.layer.reshape(self.bottoms, self.tops)
         self.seen_shapes = self._shapes()
         self.set_weights()
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the layer has seen the shapes of all its blobs, and they depend on no values."""
+    def has_current_shapes(self) -> bool:
+        """Whether the layer was reshaped for the shapes of all its blobs, and these do not depend on values."""
         return self._shapes() == self.seen_shapes and not self.layer.reshape_always
 
     def expect_shapes(self) -> None:
@@ -139,13 +139,13 @@ class Node:
 
 
 def all_bottoms(nodes: Sequence[Node]) -> list[Blob]:
-    """The bottoms of a layer, and behind them those that layers fused to it have from elsewhere."""
+    """The bottoms of a layer, then those that layers fused to it have from other layers."""
     others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not nodes[0].tops[0]]
     return [*nodes[0].bottoms, *others]
 
 
 def by_name(nodes: Sequence[Node]) -> dict[str, list[Node]]:
-    """The layers with parameters by their name; where several have one name, in the net's order."""
+    """The layers with parameters by name; several of one name in the net's order."""
     found: dict[str, list[Node]] = {}
     for node in nodes:
         if node.layer.blobs:

@@ -33,8 +33,8 @@ class Selection:
     """Which layers of a prototxt belong to the net.
 
     Attributes:
-        phase, level, stages: as in Caffe's NetState, which include and exclude rules refer to. The stages of the
-            net's own ``state`` are added; its level counts where ``level`` is None.
+        phase, level, stages: as in Caffe's NetState, to which include and exclude rules refer. The stages of the
+            net's own ``state`` are added; its level is used if ``level`` is None.
     """
 
     phase: int

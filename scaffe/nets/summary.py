@@ -1,4 +1,4 @@
-"""What a net costs: shapes, parameters, multiply-adds and memory, layer by layer."""
+"""A net's summary, layer by layer: shapes, parameters, multiply-adds, memory, and speed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Line:
         name, type, shapes: the layer's name and type, and its tops' shapes.
         n_parameters: number of learnable elements that the layer owns.
         n_multiply_adds: of forward, for layer types that compute matrix products; 0 for the others.
-        n_bytes: of its tops' data, those left out that share a bottom's memory.
+        n_bytes: bytes of its tops' data, without tops that share a bottom's memory.
     """
 
     name: str
@@ -86,7 +86,7 @@ def summarize(net: Net) -> list[Line]:
 def products(net: Net) -> dict[str, tuple[int, int]]:
     """Multiply-adds of one pass forward and one backward, by layer, for layer types that compute matrix products.
 
-    Backward has a product of forward's cost for the weights, if they learn, and one for the bottom, if it has a diff.
+    Backward has a product of forward's cost for the weights if they learn, and one for the bottom if it has a diff.
     """
     counted = {}
     for node in net.nodes:
@@ -150,8 +150,8 @@ N_TRIES = 5
 
 
 def measured_peak(kernels: Backend, dtype: np.dtype) -> float:
-    """10⁹ operations a second, by the fastest of some tries, of a 3x3 convolution of many channels of that type, whose
-    sums are computed as they are defined."""
+    """GFLOP/s of a 3x3 convolution of many channels in that type, computed by its definition; the fastest of a few
+    tries."""
     shape = (N_IMAGES[kernels.PLACE], WIDTH, SIDE, SIDE)
     spec = ConvSpec(shape, WIDTH, (3, 3), (1, 1), (1, 1), (1, 1), bias=False, dtype=dtype, direct=True)
     plan, on_device = kernels.convolution(spec), kernels.PLACE == "device"
@@ -168,8 +168,8 @@ def measured_peak(kernels: Backend, dtype: np.dtype) -> float:
 
 
 def speed_lines(net: Net, forward: Mapping[int, float], backward: Mapping[int, float], peak: float) -> list[str]:
-    """A line for each layer that computes matrix products: GFLOP/s and share of the peak, two operations a
-    multiply-add of the definition.
+    """A line for each layer that computes matrix products: GFLOP/s, at two operations a multiply-add, and share of the
+    peak.
 
     Args:
         net: the net.

@@ -1,4 +1,4 @@
-"""Load and save a net's trained weights."""
+"""Loads and saves a net's trained weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def initial_weights(given: str, param: Any) -> list[str]:
 
 
 def listed(paths: str) -> list[str]:
-    """Paths with commas between them. Blanks around a path do not count, as in Caffe, unless there is nothing else."""
+    """Split paths at commas. Blanks around a path are dropped, as in Caffe, unless the path is nothing else."""
     return [path for one in paths.split(",") if (path := one.strip(BLANKS))] or [paths][:len(paths)]
 
 
@@ -48,7 +48,7 @@ def load_weights(net: Net, path: str | Path) -> None:
 
 
 def load_own_weights(net: Net, path: str | Path) -> None:
-    """As ``load_weights``, into those parameters of a test net alone that the training net lacks."""
+    """As ``load_weights``, but only into parameters of a test net that the training net lacks."""
     own = {id(blob) for blob in net.own_blobs}
     own |= {id(blob) for blob, owner in net.sharers if id(owner) in own}
     _take(net, model_layers(path), path, own)
@@ -66,7 +66,7 @@ def save_hdf5(net: Net, path: str | Path) -> None:
 
 def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path,
           only: Collection[int] | None = None) -> None:
-    """Copy layers of a file into the net's, or into those of its blobs alone that have one of these ids."""
+    """Copy layers of a file into the net's blobs, or only into those of these ids."""
     nodes = {node.name: [node] for node in net.nodes} | by_name(net.nodes)
     for name, _, arrays in layers:
         if name not in nodes:
@@ -131,7 +131,7 @@ def _stored(node: Node, with_diffs: bool = False, parts: Parts | None = None) ->
 
 
 def _as_saved(node: Node, parts: Parts | None) -> Any:
-    """The layer's message as Caffe writes it: a loss layer says its weight even where the prototxt did not."""
+    """The layer's message as Caffe writes it: a loss layer's has its weight even if the prototxt has none."""
     param = type(node.param)()
     param.CopyFrom(node.param if parts is None else parts.original(node.param))
     if node.layer.default_loss_weight and not param.loss_weight:

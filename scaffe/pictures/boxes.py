@@ -1,4 +1,4 @@
-"""From a NetParameter to boxes and arrows: a box a layer, an arrow wherever one layer takes what another made."""
+"""From a NetParameter to boxes and arrows: a box for each layer, an arrow for each blob between two layers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def net_boxes(net: Any, phase: int | None = None, display_lrm: bool = False) -> 
 
 
 def layer_lines(layer: Any, display_lrm: bool = False) -> tuple[str, ...]:
-    """What a layer's box says: name, type, geometry, and with display_lrm the learning rates' multipliers."""
+    """The lines of a layer's box: name, type, geometry, and with display_lrm the learning rates' multipliers."""
     lines = [layer.name, layer.type]
     if layer.type == "Pooling":
         p = layer.pooling_param
@@ -106,7 +106,7 @@ def _colour(layer: Any) -> str:
 
 
 def has_phase(layer: Any, phase: int) -> bool:
-    """Whether a layer is one of a phase's. Raises ValueError for both include and exclude rules."""
+    """Whether a layer belongs to a phase. Raises ValueError for both include and exclude rules."""
     if layer.include and layer.exclude:
         raise UserError(f"layer {layer.name!r}: give include rules or exclude rules, not both")
     if layer.include:

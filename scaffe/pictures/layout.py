@@ -1,7 +1,7 @@
 """Layered layout of a directed acyclic graph, after Sugiyama et al. (IEEE Trans. SMC 11(2), 1981).
 
-Layers by the longest way from a source; arrows over several layers get a way point in each; the order within a layer
-follows the means of the neighbours' places; then boxes move towards their neighbours as far as there is room.
+A node's layer is its longest path from a source. Arrows over several layers get a way point in each. The order within a
+layer follows the means of the neighbours' positions; then boxes move towards their neighbours as far as there is room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIRECTIONS = ("TB", "BT", "LR", "RL")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies, in pixels: boxes' centres, arrows' way points, the whole picture's width and height."""
+    """Positions in pixels: boxes' centres, arrows' way points, the whole picture's width and height."""
 
     centres: list[Point]
     paths: list[list[Point]]

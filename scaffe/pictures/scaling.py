@@ -15,7 +15,7 @@ RANKS = re.compile(r"Training on (\d{1,9}) rank\(s\), (\d{1,18}) images an itera
 PACE = re.compile(r"Iteration \d{1,18} \(([\d.e+-]{1,30}) iter/s")
 SUMMARY = re.compile(r"Summary: \d+ iterations in \S+ s on \d+ rank\(s\)")
 LEAST, LARGEST = 1e-30, 1e30  # images a second
-WARM_UP = 2  # the first display has no pace, the second one the first iteration in it
+WARM_UP = 2  # displays left out: the first has no throughput, the second one includes the first iteration
 HEAD = f"{'# scaling':10}{'ranks':>7}{'images/iter':>13}{'iter/s':>12}{'images/s':>12}{'speedup':>10}{'efficiency':>12}"
 
 

@@ -1,4 +1,4 @@
-"""A trace of spans laid out as a picture, a row for each thread of each rank, ready for any writer."""
+"""Draws a trace of spans as PNG or SVG, with a row for each thread of each rank."""
 
 from __future__ import annotations
 

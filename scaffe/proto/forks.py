@@ -10,8 +10,8 @@ class Fork:
     """A fork of Caffe.
 
     Attributes:
-        nets: what it is known for.
-        repositories: where it is, owner/name on GitHub.
+        nets: the nets for which it is known.
+        repositories: owner/name on GitHub.
         types: the layer types that its nets use and BVLC Caffe 1.0 lacks.
         fields: names in its LayerParameter or SolverParameter that BVLC's lack.
     """

@@ -77,7 +77,7 @@ class Top:
 
 
 class Function:
-    """A layer to be: its type, the tops it reads, its options (``ntop`` and ``in_place`` are none of the layer's)."""
+    """A layer of a spec: its type, the tops it reads, its options (``ntop`` and ``in_place`` are not the layer's)."""
 
     def __init__(self, type_name: str, inputs: tuple[Top, ...], params: dict[str, Any]) -> None:
         for index, top in enumerate(inputs):
@@ -93,7 +93,7 @@ class Function:
 
 
 class NoSuchTop(AttributeError, KeyError):
-    """A name that a net spec has given to no top; pycaffe raises a KeyError."""
+    """Raised for a name that a net spec has not given to a top; a KeyError, as in pycaffe."""
 
 
 class NetSpec:
@@ -134,7 +134,7 @@ class NetSpec:
         return list(self.tops)
 
     def vals(self) -> list[Any]:
-        """What they name."""
+        """The tops and layers, in the same order."""
         return list(self.tops.values())
 
     def update(self, name: str, params: Mapping[str, Any]) -> None:
@@ -147,7 +147,7 @@ class NetSpec:
 
 
 class _Writer:
-    """Turns functions into messages, each behind those it reads. ``names``: of tops, and of layers without tops."""
+    """Writes functions as messages, each after those it reads. ``names``: names of tops, and of layers without tops."""
 
     def __init__(self, names: dict[Any, str]) -> None:
         self.names, self.counts = names, Counter[str]()

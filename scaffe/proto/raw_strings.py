@@ -1,4 +1,4 @@
-"""Numbers and heads of fields in protobuf's wire format."""
+"""Strings of messages that are not UTF-8, written and read by protobuf's wire format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def varint(number: int) -> bytes:
 
 
 def delimited(tag: bytes, n_bytes: int) -> bytes:
-    """The head of a length-delimited field."""
+    """The tag and length of a length-delimited field."""
     return tag + varint(n_bytes)
 
 
@@ -46,7 +46,7 @@ def wire_form(message: Any) -> bytes:
 
 
 def hold_text(message: Any) -> None:
-    """Make all strings of a message that was parsed from its wire form text, in place."""
+    """Convert all strings of a message that was parsed from its wire form to text, in place."""
     _for_strings(message, _put_text)
 
 

@@ -1,4 +1,4 @@
-"""Prototxt files into messages, with mistakes told by file, line, column and the nearest known name."""
+"""Reads prototxt files as messages; errors name file, line, column and the nearest known name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and strings as C++ spells them, in the spelling of the same length that Python's text format takes."""
+"""Respells numbers and strings of the text format, as C++'s parser reads them, for Python's, in the same length."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _python_escape(match: re.Match[str]) -> str:
 
 
 def _raw(match: re.Match[str]) -> bytes:
-    """What a piece of a string stands for, as protobuf's C++ reads it (io/tokenizer.cc, ParseStringAppend)."""
+    """The bytes of a piece of a string, as protobuf's C++ reads it (io/tokenizer.cc, ParseStringAppend)."""
     piece = match[0]
     if piece[0] != "\\":
         return bytes_of(piece)
@@ -110,7 +110,7 @@ IN_A_NUMBER = re.compile(r"[A-Za-z0-9_.]+")
 
 
 class TokenError(ValueError):
-    """Text that is no token, with its place.
+    """Raised for text that is no token, with its place.
 
     Attributes:
         said: what was expected and what came.
@@ -124,7 +124,7 @@ class TokenError(ValueError):
 
 
 def conform(text: str, message: Any = None) -> str:
-    """The text in the spelling that Python's parser takes, of the same length.
+    """Respell a text for Python's parser, in the same length.
 
     Args:
         text: of a message.
@@ -166,7 +166,7 @@ class Place:
         self._outer: list[tuple[Any, Any]] = []
 
     def pass_over(self, match: re.Match[str]) -> None:
-        """Go on behind a token."""
+        """Advance past a token."""
         token = match[0]
         if match["identifier"] and self._message is not None:
             self.field = self._message.fields_by_name.get(token, self.field)
@@ -178,7 +178,7 @@ class Place:
 
 
 def _respelled(match: re.Match[str], text: str, sign: str, field: Any) -> str:
-    """A token as Python's parser takes it."""
+    """A token in the spelling of Python's parser."""
     token, start = match[0], match.start()
     if match["identifier"] and FLOAT_WITH_F.fullmatch(token):
         raise TokenError(f"{token!r} is no number", text, start)

@@ -1,4 +1,4 @@
-"""The text format as a tree of names and values, whatever message it is of."""
+"""The text format as a tree of names and values, without a message type."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Entry:
 
     Attributes:
         name: the field's.
-        line: where it stands, from 1.
-        value: of a field that is no message, as it is written, strings with their quotes.
-        fields: those of a message.
-        is_message: which of the two it is.
+        line: its line, from 1.
+        value: the value, as written, of a field that is no message; strings with their quotes.
+        fields: the fields of a message.
+        is_message: whether the field is a message.
     """
 
     name: str

@@ -12,9 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import file_bytes, opencv
-from scaffe.errors import MissingFile, UserError
+from scaffe.errors import DataError, MissingFile, UserError
 
 LUMINANCE = np.array([0.2125, 0.7154, 0.0721])  # of R, G, B (scikit-image's rgb2gray)
 Dims = Sequence[int] | np.ndarray  # height, width
@@ -27,7 +26,7 @@ def load_image(filename: str | Path | IO[Any], color: bool = True) -> np.ndarray
 
     Args:
         filename: its path, or a file opened for reading bytes.
-        color: whether the image is to have three channels.
+        color: whether to return three channels.
 
     Returns:
         float32 in [0, 1]: (height, width, 3) RGB, or (height, width, 1) grey with ``color=False``.
@@ -91,7 +90,7 @@ def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> 
 
 
 def _resize_by_splines(im: np.ndarray, new_dims: Dims, order: int) -> np.ndarray:
-    """``resize_image`` by SciPy's splines. Where pixels are areas, values are clipped to the image's own range."""
+    """``resize_image`` by SciPy's splines. If pixels are areas, values are clipped to the image's range."""
     try:
         ndimage = importlib.import_module("scipy.ndimage")
     except ImportError as error:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.errors import UserError
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError, UserError
 from scaffe.layers.data.memory_data import MemoryData
 from scaffe.layers.python import BlobVec
 from scaffe.log import warning
@@ -23,8 +22,8 @@ from scaffe.nets.weights import load_hdf5, load_weights, save_hdf5, save_weights
 from scaffe.pictures.net_picture import net_picture, to_svg
 from scaffe.pycaffe import batched_evaluation, process
 from scaffe.pycaffe.batched_evaluation import Arrays, batches
-from scaffe.pycaffe.looks import Passes
-from scaffe.pycaffe.mirror import MirroredBlob, show, view_of
+from scaffe.pycaffe.host_views import HostView, view_of_blob, view_of_layer
+from scaffe.pycaffe.lazy_passes import LazyPasses
 
 
 class Net:
@@ -77,36 +76,35 @@ class Net:
 
     @property
     def _net(self) -> net.Net:
-        """The net itself, ready to compute: what the user wrote into its arrays has been copied to the device, and what
-        the last pass has skipped been computed."""
+        """The net itself, ready to compute: the user's writes are on the device, and skipped blobs are computed."""
         self._passes.compute_skipped()
         return self._pushed
 
     @property
     def _pushed(self) -> net.Net:
-        """The net itself, with what the user wrote into its arrays."""
+        """The net itself, with the user's writes on the device."""
         self._push()
         return self._built
 
     def _push(self) -> None:
-        for mirror in self._mirrors:
-            mirror.push()
-        if self._mirrors:
-            MirroredBlob.push_all([blob.writes for node in self._built.nodes for blob in node.layer.blobs])
+        for view in self._host_views:
+            view.push()
+        if self._host_views:
+            HostView.push_all([blob.writes for node in self._built.nodes for blob in node.layer.blobs])
 
     def _show(self, built: net.Net) -> None:
         self._built, nodes = built, built.nodes
         weakref.finalize(self, built.close)
         self._layer_names = [node.name for node in nodes]
         self._blob_names = list(built.blobs)
-        kernels, self._passes = built.context.kernels, Passes(built)
-        self.blobs = OrderedDict((name, show(blob, kernels, partial(self._passes.look, name),
+        kernels, self._passes = built.context.kernels, LazyPasses(built)
+        self.blobs = OrderedDict((name, view_of_blob(blob, kernels, partial(self._passes.before_read, name),
                                              partial(self._passes.before_reshape, name)))
                                  for name, blob in built.blobs.items())
-        self.layers = [view_of(node, kernels, self._passes.look_at_parameter, self._passes.compute_skipped)
+        self.layers = [view_of_layer(node, kernels, self._passes.before_parameter_read, self._passes.compute_skipped)
                        for node in nodes]
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
-        self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
+        self._host_views = [blob for blob in shown if isinstance(blob, HostView)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
         named = zip(self._layer_names, self.layers, strict=True)  # more than one layer may have a name
         self.params = OrderedDict((name, layer.blobs) for name, layer in named if layer.blobs)

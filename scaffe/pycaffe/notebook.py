@@ -1,4 +1,4 @@
-"""What a Jupyter notebook shows while a solver steps: one line below the cell, drawn over and over."""
+"""The line that a Jupyter notebook shows below a cell while a solver steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def kernel_shell() -> Any:
 
 
 class StepLine(Observer):
-    """Shows iteration, loss, images a second and the time left; steps that one cell takes share a line.
+    """Shows iteration, loss, images a second and the time left; all steps of one cell share a line.
 
     Args:
-        shell: the notebook's, of ``kernel_shell``.
-        images_per_iteration: of all ranks and passes together.
+        shell: the notebook's shell, from ``kernel_shell``.
+        images_per_iteration: images of all ranks and passes together.
     """
 
     def __init__(self, shell: Any, images_per_iteration: int) -> None:
@@ -32,7 +32,7 @@ class StepLine(Observer):
         self._first = self._end = 0
 
     def start(self, solver: Solver, n_iterations: int) -> None:
-        """Before so many iterations."""
+        """Begin a line for ``n_iterations`` iterations."""
         self._first, self._end, self._started = solver.iteration, solver.iteration + n_iterations, time.perf_counter()
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:

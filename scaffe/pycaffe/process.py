@@ -27,8 +27,8 @@ def kernels(n_threads: int = 0) -> Any:
     """The backend for new nets: the GPU after ``set_mode_gpu`` if there is one, else the CPU.
 
     Args:
-        n_threads: CPU threads; 0 leaves the number as it is, which at first is what ``set_threads`` was given, else
-            what the environment says or the cores allow.
+        n_threads: CPU threads; 0 leaves the number unchanged. At first it is that of ``set_threads``, else that of the
+            environment or the cores.
     """
     from scaffe.nets.devices import Compute, load_kernels
 
@@ -40,10 +40,10 @@ def kernels(n_threads: int = 0) -> Any:
 
 
 def set_threads(n_threads: int) -> None:
-    """Compute with so many CPU threads from now on, in all nets, whatever the environment says. Not in Caffe.
+    """Compute with ``n_threads`` CPU threads from now on, in all nets, whatever the environment says. Not in Caffe.
 
     Args:
-        n_threads: 1 to 4096; 0: as if it had not been called.
+        n_threads: 1 to 4096; 0 restores the default.
 
     Raises:
         UserError: another number.
@@ -57,20 +57,20 @@ def set_threads(n_threads: int) -> None:
 
 
 def chosen_threads() -> int:
-    """What ``set_threads`` was given last; 0 at first."""
+    """The last argument of ``set_threads``; 0 at first."""
     return int(_state.get("n_threads", 0))
 
 
 def _n_threads() -> int:
-    from scaffe import cores
+    from scaffe import threads
     from scaffe.collectives import launch
 
     n_ranks = launch.node_n_ranks() if launch.launched() else None
-    return chosen_threads() or cores.n_threads(n_ranks or 1)
+    return chosen_threads() or threads.n_threads(n_ranks or 1)
 
 
 def precision() -> str:
-    """What ``set_precision`` was given last; "fp32" at first."""
+    """The last argument of ``set_precision``; "fp32" at first."""
     return str(_state.get("precision", "fp32"))
 
 
@@ -82,9 +82,9 @@ def dtype() -> np.dtype:
 
 
 def set_precision(name: str) -> None:
-    """Choose what activations of nets created from now on are: "fp32" (the default) or "bf16", on a GPU also "fp16".
+    """Set the type of activations in nets created from now on: "fp32" (the default) or "bf16", on a GPU also "fp16".
 
-    Parameters are float32 whatever it is, and so are the arrays that blobs are looked at by. Not in Caffe.
+    Parameters stay float32, and so do the arrays that show blobs. Not in Caffe.
 
     Losses are not scaled, as ``scaffe train -precision fp16`` does. Raises UserError for another name.
     """
@@ -141,29 +141,29 @@ def set_device(device_id: int) -> None:
 
 
 def set_solver_count(count: int) -> None:
-    """What ``solver_count`` says where this process is the only rank; ranks under mpirun know it themselves."""
+    """Set what ``solver_count`` returns if this process is the only rank; ranks under mpirun know it themselves."""
     SHARD.give((_part()[0], int(count)))
 
 
 def solver_count() -> int:
-    """How many parts the training data is in: the ranks that train, without servers; 1 for one process."""
+    """The number of parts of the training data: the ranks that train, without servers; 1 for one process."""
     SHARD.is_asked = True
     return _part()[1]
 
 
 def set_solver_rank(rank: int) -> None:
-    """What ``solver_rank`` says where this process is the only rank (see ``set_solver_count``)."""
+    """Set what ``solver_rank`` returns if this process is the only rank (see ``set_solver_count``)."""
     SHARD.give((int(rank), _part()[1]))
 
 
 def solver_rank() -> int:
-    """Which of the ``solver_count`` parts of the data this rank is to read, from 0 on."""
+    """The part, from 0 on, of the ``solver_count`` parts of the data that this rank reads."""
     SHARD.is_asked = True
     return _part()[0]
 
 
 def _part() -> tuple[int, int]:
-    """Before a solver is made, as the launcher says."""
+    """This rank's part and the number of parts before a solver is made, as the launcher gives them."""
     return SHARD.part or place() or (0, 1)
 
 
@@ -200,7 +200,7 @@ def init_log(level: int = 0, stderr: bool = True) -> None:
     """Set what is logged on standard error.
 
     Args:
-        level: the least level to log: 0 info, 1 warnings, 2 errors.
+        level: the lowest level to log: 0 info, 1 warnings, 2 errors.
         stderr: False logs errors only.
     """
     from scaffe import log

@@ -130,7 +130,7 @@ class Solver:
 
     def apply_update(self) -> None:
         """Update the parameters from their current diffs at this iteration's rate, and add 1 to ``iter``."""
-        self._solver.net.params.settle_all()
+        self._solver.net.params.write_all_cleared_diffs()
         self._solver.strategy.gradients_ready()
         if self.param.display and self.iter % self.param.display == 0:
             log.info(f"Iteration {self.iter}, lr = {self.lr:g}")

@@ -1,1 +1,1 @@
-"""What runs left behind, logs and traces: read, and shown together on one page."""
+"""Reads the logs and traces of runs, and shows them together on one page."""

@@ -1,4 +1,4 @@
-"""Caffe's training log as tables: what its parse_log.py reads."""
+"""Reads Caffe's training log as tables, as its parse_log.py does."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parse_log(path: str) -> dict[str, list[Row]]:
 
 
 def tells_of_training(line: str) -> bool:
-    """Whether a line is one with which a solver begins, or tells of an iteration."""
+    """Whether a line begins a solver's run or reports an iteration."""
     return STAMP.match(line) is not None and BEGINS.search(line) is not None
 
 

@@ -1,4 +1,4 @@
-"""The page's curves: every output, the learning rate and the throughput, a line a run."""
+"""The page's charts: every output, the learning rate and the throughput, with a line for each run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files make up which run: logs and traces, named one by one or by their folder."""
+"""Finds the files of each run: logs and traces, named one by one or by their folder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STAMPED = re.compile(rb"(?m)^[IWEF]\d{4,8} \d\d:\d\d:\d\d\.")
 
 
 def find_runs(paths: Sequence[str]) -> list[Run]:
-    """Read the runs that paths name. A log and a trace are one run where their names agree but for the ending, or where
-    they are the only log and the only trace of a folder or of all paths.
+    """Read the runs that paths name. A log and a trace are one run if their names differ only in the ending, or if they
+    are the only log and the only trace of a folder or of all paths.
 
     Raises:
         UserError: a path is missing or is neither a log nor a trace, a folder has none of them, or a file is damaged.
@@ -72,7 +72,7 @@ def _kind(path: str) -> str:
 
 
 def _guess(path: str) -> str:
-    """What a file is, by its beginning; empty: neither. Raises OSError."""
+    """Whether a file is a log or a trace, by its beginning; empty if neither. Raises OSError."""
     with open_input(path) as file:
         head = file.read(HEAD_BYTES)
     if head.lstrip().startswith(b'{"traceEvents"'):

@@ -1,4 +1,4 @@
-"""One page of HTML about some runs, with all that it needs inside: no scripts, no network."""
+"""One self-contained page of HTML about some runs, without scripts or network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAGE = """<!DOCTYPE html>
 
 
 def html(runs: Sequence[Run], title: str) -> str:
-    """The page, as text. Sections for which no run has anything are left out."""
+    """The page, as text. Sections for which no run has data are left out."""
     sections: list[tuple[str, str, Callable[[Sequence[Run]], str]]] = [
         ("Runs", "", _summary),
         ("Loss and accuracy", "", charts.outputs),
@@ -79,7 +79,7 @@ def _summary(runs: Sequence[Run]) -> str:
 
 
 def _reached(run: Run) -> str:
-    """How far a log goes that has no end."""
+    """The last iteration of a log without an end."""
     seen = [row["NumIters"] for row in (*run.train, *run.test)]
     return f"{max(seen):,.0f} so far" if seen else ""
 

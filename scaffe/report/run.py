@@ -1,4 +1,4 @@
-"""One run: what its log and its trace say."""
+"""One run: the data of its log and its trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE = re.compile(r"\] (Settings|Command|Versions|Machine): (.*)")
 
 @dataclass
 class Run:
-    """What is known of a run; a log that breaks off has no end, and a trace without a log has neither.
+    """The data of a run. A log that breaks off has no summary; a trace without a log has no tables.
 
     Attributes:
         name: what the page calls it.
@@ -50,13 +50,13 @@ class Run:
     trace: Trace | None = None
 
     def outputs(self) -> list[str]:
-        """The names of the outputs that the log tells of, as the tables have them."""
+        """The names of the outputs in the log's tables."""
         heads = ("NumIters", "Seconds", "LearningRate")
         return list(dict.fromkeys(name for row in (*self.train, *self.test) for name in row if name not in heads))
 
 
 def outputs_of(runs: Sequence[Run]) -> tuple[list[str], int]:
-    """The first names of all runs' outputs, as many as a page can have, and how many there are besides."""
+    """The first names of all runs' outputs, as many as a page can have, and the number of the others."""
     names = list(dict.fromkeys(name for run in runs for name in run.outputs()))
     return names[:MOST_OUTPUTS], max(0, len(names) - MOST_OUTPUTS)
 
@@ -84,7 +84,7 @@ def read_run(name: str, log: str = "", trace: str = "") -> Run:
 
 
 def _note(run: Run, line: str) -> None:
-    """Keep what a line of the log says beside the tables."""
+    """Keep the data of a line of the log that is in no table."""
     if found := RANKS.search(line):
         run.n_ranks, run.images_per_iteration = int(found[1]), int(found[2])
     elif found := SUMMARY.search(line):

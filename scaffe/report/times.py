@@ -1,4 +1,4 @@
-"""The page's account of time: activities stacked, the timeline of some iterations, and the layers' speed."""
+"""The page's sections about time: stacked activities, the timeline of some iterations, the layers' speed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ MORE_COLOURS = {"compiling": "#8a8d91", "test": "#d98f2b", "snapshot": "#5b7f95"
 
 
 def stacked(runs: Sequence[Run]) -> str:
-    """A bar a run: the part of rank 0's time that each activity took, with the figures below it."""
+    """A bar for each run: the part of rank 0's time that each activity took, with the figures below it."""
     return "".join(_bar(run) for run in runs if run.shares)
 
 
 def timelines(runs: Sequence[Run]) -> str:
-    """What each rank did in some iterations in the middle of each run that has a trace."""
+    """Timelines of some iterations in the middle of each run that has a trace, by rank."""
     return "".join(_timeline(run, run.trace) for run in runs if run.trace)
 
 
 def layers(runs: Sequence[Run]) -> str:
-    """A table a trace: each layer's milliseconds and GFLOP/s."""
+    """A table for each trace: each layer's milliseconds and GFLOP/s."""
     return "".join(_layer_table(run.name, run.trace.layers()) for run in runs if run.trace and run.trace.layers())
 
 

@@ -1,4 +1,4 @@
-"""A trace that ``train -timeline`` wrote: read, and what it says about iterations and layers."""
+"""Reads a trace of ``train -timeline``, and computes times of iterations and layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of torch.distributed as calls of ours: what it runs, and what is left to do afterwards."""
+"""One call of torch.distributed as collectives of a communicator, with the steps that follow them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Calls:
             getattr(self._communicator, collective)(array, *arguments, **named)
 
     def between(self, step: Callable[..., object], *arguments: Any) -> None:
-        """Has a step done after the collective that was run last, and before the next one that is run."""
+        """Adds a step after the collective that was run last, before the next one."""
         if not self._requests:
             step(*arguments)
             return
@@ -57,7 +57,7 @@ class Calls:
         self._steps.append(partial(step, *arguments))
 
     def work(self, result: Any) -> CollectiveWork:
-        """What waits for all of it; `result` is its future's value."""
+        """Makes the work object that waits for all collectives; `result` is its future's value."""
         return CollectiveWork(self._requests, self._steps, result, sorted(self._devices, key=str))
 
 
@@ -65,7 +65,7 @@ NAMES = {ReduceOp.SUM: "sum", ReduceOp.AVG: "sum", ReduceOp.PRODUCT: "prod", Red
 
 
 class Reduction(NamedTuple):
-    """How values of ranks become one.
+    """A reduction, as the communicator's op and what follows it.
 
     Attributes:
         op: ours.
@@ -88,6 +88,6 @@ class Reduction(NamedTuple):
         raise CommError(f"op must be one of SUM, AVG, PRODUCT, MIN and MAX, not {getattr(theirs, 'op', theirs)}")
 
     def finish(self, calls: Calls, flat: torch.Tensor) -> None:
-        """Adds to `calls` what is left to do on the sum `flat`."""
+        """Adds to `calls` the steps that remain on the sum `flat`."""
         if self.divisor != 1:
             calls.then(flat.div_, self.divisor)

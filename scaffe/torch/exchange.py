@@ -1,4 +1,4 @@
-"""Tensors between pairs of ranks, over the communicator's messages."""
+"""Sends tensors between pairs of ranks, over the communicator's messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAG = MAX_TAG
 
 
 def check_tag(tag: int) -> int:
-    """Gives a program's tag. Raises CommError where it is not below `TAG`."""
+    """Checks a program's tag. Raises CommError where it is not below `TAG`."""
     if not 0 <= tag < TAG:
         raise CommError(f"tag must be 0 to {TAG - 1}, not {tag}")
     return tag

@@ -1,4 +1,4 @@
-"""A process group of torch.distributed whose calls are ours."""
+"""A process group of torch.distributed over our collectives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ScaffeGroup(ProcessGroup):  # type: ignore[misc]
     group_name = property(getGroupName)
 
     def _get_backend(self, device: torch.device) -> ScaffeGroup:
-        """What carries calls out for tensors of a device: the group itself, which has no backends."""
+        """The backend for tensors of a device: the group itself, which has no backends of its own."""
         return self
 
     def getBackendName(self) -> str:
@@ -192,7 +192,7 @@ class ScaffeGroup(ProcessGroup):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Makes the backend known to torch.distributed."""
+    """Registers the backend with torch.distributed."""
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
@@ -211,7 +211,7 @@ def _create(options: Any, backend_options: Any) -> ScaffeGroup:
 
 
 def _end_together(communicator: Communicator) -> None:
-    """From now on an uncaught exception prints one line and ends the job on all ranks."""
+    """Has an uncaught exception print one line and end the job on all ranks."""
     communicator.install_excepthook()
     inner = sys.excepthook
 

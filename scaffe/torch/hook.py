@@ -15,7 +15,7 @@ from scaffe.torch.tensors import put_values, reducible
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WIDE = ("bf16",)
-"""Wires that carry sums as large as float32's: those are divided once they are there, each rank its part."""
+"""Wires with float32's range: sums are divided after they have been received, each rank its part."""
 Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
 
 
@@ -34,7 +34,7 @@ def ddp_hook(communicator: Communicator | None = None, wire: str = "", algorithm
         CommError: there is no such wire or algorithm.
     """
     ranks = world() if communicator is None else communicator
-    ranks.check(f"{algorithm}:{wire}" if wire else algorithm)
+    ranks.algorithms.check(f"{algorithm}:{wire}" if wire else algorithm)
 
     halves: dict[int, torch.Tensor] = {}
 
@@ -55,7 +55,7 @@ def ddp_hook(communicator: Communicator | None = None, wire: str = "", algorithm
 
 
 def _kept(halves: dict[int, torch.Tensor], index: int, flat: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A bucket's memory in half precision: the same in every step, as plans of messages are made for an address."""
+    """A bucket's memory in half precision: the same in every step, since plans are cached by address."""
     if index not in halves or halves[index].shape != flat.shape or halves[index].device != flat.device:
         halves[index] = torch.empty_like(flat, dtype=dtype)
     return halves[index]
@@ -63,7 +63,7 @@ def _kept(halves: dict[int, torch.Tensor], index: int, flat: torch.Tensor, dtype
 
 def _mean_in_half(ranks: Communicator, calls: Calls, flat: torch.Tensor, half: torch.Tensor, wire: str,
                   algorithm: str) -> None:
-    """Sums over ranks in float32 what messages bring in `wire`; all ranks get the means as `wire` rounds them."""
+    """Sums messages in `wire` over ranks, in float32; all ranks get the means, rounded to `wire`."""
     own = ranks.part(flat.numel())
     calls.run("reduce_scatter", flat, "sum", algorithm=f"{algorithm}:{wire}")
     calls.between(_divide, flat[own], ranks.n_ranks if wire in WIDE else 1, half[own])

@@ -1,4 +1,4 @@
-"""Tells torch.distributed what the launcher knows, so that `init_process_group("scaffe")` needs nothing else."""
+"""Passes the launcher's ranks and addresses to torch.distributed: `init_process_group("scaffe")` needs no more."""
 
 from __future__ import annotations
 

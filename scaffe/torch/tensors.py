@@ -1,4 +1,4 @@
-"""Tensors as the flat arrays that our collectives take, without a copy wherever that can be."""
+"""Tensors as the flat arrays that our collectives take, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 CARRIED = (torch.float32, torch.float64, torch.float16, torch.int32, torch.int64)
-"""What the collectives compute on; everything else is widened for it."""
+"""The types that collectives compute on; others are widened."""
 WIDER = {torch.bfloat16: torch.float32, torch.bool: torch.int32, torch.uint8: torch.int32, torch.int8: torch.int32,
          torch.int16: torch.int32}
 WORD_BYTES = 4
@@ -54,13 +54,13 @@ def movable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def put_values(flat: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Writes into `tensor` what `reducible(tensor)` gave and has been changed since."""
+    """Writes into `tensor` the flat tensor that `reducible(tensor)` gave, which has been changed since."""
     if flat.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(flat.view(tensor.shape))
 
 
 def put_bytes(flat: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Writes into `tensor` what `movable(tensor)` or `raw(tensor)` gave and has been changed since."""
+    """Writes into `tensor` what `movable(tensor)` or `raw(tensor)` gave, which has been changed since."""
     if flat.data_ptr() != tensor.data_ptr():
         n_bytes = tensor.numel() * tensor.element_size()
         tensor.detach().copy_(flat.view(torch.uint8)[:n_bytes].view(tensor.dtype).view(tensor.shape))
@@ -72,7 +72,7 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def adjacent(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Gives tensors of one length that lie one behind another as one flat tensor; None where they do not."""
+    """Gives equally long tensors that are adjacent in memory as one flat tensor; None where they are not adjacent."""
     first = tensors[0].detach()
     n_bytes = first.numel() * first.element_size()
     if any(tensor.dtype != first.dtype or not tensor.is_contiguous()

@@ -1,4 +1,4 @@
-"""What torch.distributed gets from an asynchronous call: something to wait for, and a future."""
+"""The work objects of torch.distributed's asynchronous calls, and their futures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaffe.collectives import Request
 from scaffe.collectives.runtime.pending_message import PendingMessage
 
 NO_TIMEOUT = timedelta(0)
-"""C10d's word for it."""
+"""The value that c10d uses for it."""
 
 
 class CollectiveWork(Work):  # type: ignore[misc]
@@ -85,7 +85,7 @@ class CollectiveWork(Work):  # type: ignore[misc]
 
 
 class MessageWork(Work):  # type: ignore[misc]
-    """Messages between two ranks under way, and the steps that follow them in whoever waits."""
+    """Messages between two ranks under way, and the steps that follow them in the thread that waits."""
 
     def __init__(self, messages: Sequence[PendingMessage], steps: Sequence[Callable[[], object]], result: Any) -> None:
         """Args:

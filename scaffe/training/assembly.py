@@ -14,10 +14,11 @@ from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.base.random import Stream
 from scaffe.layers.python import SHARD
 from scaffe.log import info
-from scaffe.memory.backing.file_backed import BackedMemory, MadeOnHost
-from scaffe.memory.run.device import place_own_parameters
+from scaffe.memory.backing.file_backed import FileBackedMemory, StagedOnHost
+from scaffe.memory.options import backed_memory, check_debug_info
+from scaffe.memory.problem.activations import pass_diffs, reuse_activations
+from scaffe.memory.run.testing_nets import place_own_parameters
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
@@ -28,8 +29,7 @@ from scaffe.nets.weights import initial_weights, load_own_weights
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords, WatchBadRecords
 from scaffe.training.checkpoint import tests_done
-from scaffe.training.device_memory import place_on_device
-from scaffe.training.limited_memory import backed_memory, check_debug_info, limit_memory
+from scaffe.training.limited_memory import limit_memory, place_on_device
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.display import DebugInfo
 from scaffe.training.partition.division import Division
@@ -60,7 +60,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     rank = communicator.rank if communicator.n_ranks > 1 else -1
     backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels, rank))
     if in_arena and role.division is None:
-        backed = MadeOnHost()  # until it is known what the device has room for
+        backed = StagedOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
     net = _train_net(communicator, maker, role.division)
     tests = together(communicator, lambda: maker.test_nets(net))
@@ -75,7 +75,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if in_arena:
         place_on_device(solver, options)
-    elif isinstance(backed, BackedMemory):
+    elif isinstance(backed, FileBackedMemory):
         limit_memory(solver, options, backed)
         maker.backed = None  # a plan has the rest of the file
     if not kernels.RECORDS and not param.debug_info and role.division is None:

@@ -1,74 +1,55 @@
-"""Training within limited memory (``-memory``): the plan made, carried out, and made again with measured times."""
+"""Training within limited memory (``-memory``), on the host and on a device.
+
+This stays in training, since it reads a solver's flags, strategy and test nets, and observes its iterations.
+"""
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.flags import Flags
-from scaffe.layers.base.context import ParamMemory
-from scaffe.layers.kernels.backend import Backend, is_device
+from scaffe.layers.kernels import device
 from scaffe.log import info
-from scaffe.memory.amount import amount, n_bytes, shown
-from scaffe.memory.backing.disk import Spill
-from scaffe.memory.backing.file_backed import BackedMemory, MadeOnHost, on_disk
-from scaffe.memory.backing.spill_file import SpillFile
-from scaffe.memory.plan.placements import PLACEMENTS
-from scaffe.memory.problem.costs import estimated_seconds
-from scaffe.memory.problem.iteration import Iteration
-from scaffe.memory.problem.saved_activations import keep_little
-from scaffe.memory.problem.tensors import Planned, joined_steps, parts_of, planned_arrays
-from scaffe.memory.problem.unmovable import fixed_bytes
-from scaffe.memory.run.forecast import least_to_train
-from scaffe.memory.run.limited_net import Limit, LimitedNet
-from scaffe.memory.run.limited_passes import Trim, refuse_half_types, return_freed_memory
-from scaffe.memory.run.tested_nets import InTurn
-from scaffe.nets.activation_memory import pass_diffs
+from scaffe.mapped_memory import return_freed_memory
+from scaffe.memory.backing.disk import DiskStore
+from scaffe.memory.backing.file_backed import FileBackedMemory, file_backed_zeros
+from scaffe.memory.backing.pinned import PinnedStore, pinned_store
+from scaffe.memory.options import n_bytes, shown
+from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.device_bytes import (
+    bytes_of_test_blobs,
+    bytes_of_test_net,
+    scratch_bytes,
+    unmovable_on_device,
+    update_bytes,
+    whole_on_device,
+)
+from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
+from scaffe.memory.run.chunked_updates import ChunkedState
+from scaffe.memory.run.executor import share_arena
+from scaffe.memory.run.limited_net import Limit, LimitedNet, cut_recordings
+from scaffe.memory.run.limited_passes import TrimHeap, refuse_half_types
+from scaffe.memory.run.offloaded_state import DeviceState, HostState, PinnedParameters
+from scaffe.memory.run.report import least_to_train
+from scaffe.memory.run.testing_nets import ArenaSharingNet, SequentialFetch, place_own_parameters
 from scaffe.nets.fusion import join_backward
 from scaffe.nets.net import Net
+from scaffe.training.chunked_updates import attach, chunked_state
+from scaffe.training.loss_scale import needs_scale
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.state_below import InFile
-from scaffe.training.streamed_state import StreamedState
+from scaffe.training.strategies.buckets import Bucket
 
-MEASURED_AFTER = 3  # iterations: the plan is then made again with the times they took
-
-
-def add_memory_flags(flags: Flags) -> None:
-    """Add -memory, -spill and -placement to a command's flags."""
-    flags.flag("memory", "", "the most that a rank trains in: 2GB, 40%", kind=amount, metavar="AMOUNT")
-    flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
-    flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute",
-               choices=tuple(PLACEMENTS), metavar="NAME")
+MEASURED_AFTER_ON_HOST = 3  # iterations: the plan is then made again with the times they took
 
 
-def check_debug_info(param: Any, options: Namespace) -> None:
-    """Refuse ``-memory`` with a solver that shows its values. Called by all ranks, each of which raises UserError."""
-    if param.debug_info and vars(options).get("memory", ""):
-        raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory",
-                        everywhere=True)
-
-
-def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
-    """Where the parameters of a net that nobody trains are made, if ``-memory`` is given. Raises UserError: no file."""
-    return MadeOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels, -1)
-
-
-def backed_memory(options: Namespace, kernels: Backend, rank: int) -> BackedMemory | None:
-    """Where a net's parameters are made in host memory, if ``-memory`` is given, by a rank, or by the only one (below
-    0). Raises UserError: no file."""
-    if not vars(options).get("memory", "") or is_device(kernels):
-        return None
-    return_freed_memory()
-    return BackedMemory(SpillFile(options.spill), rank)
-
-
-def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> None:
-    """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it on some rank. Called
-    by all ranks, since they update layers in the same order.
+def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -> None:
+    """Have a solver's net train in limited host memory, if ``-memory`` asks for it and the net needs it on some rank.
+    Called by all ranks, since they update layers in the same order.
 
     Args:
         solver: built, not yet restored.
@@ -76,7 +57,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         backed: where its net's parameters were made.
 
     Raises:
-        UserError: the net needs more than the limit, or the spill file cannot be made.
+        UserError: if the net needs more than the limit, or the spill file cannot be made.
     """
     ranks = solver.communicator
     join_backward(solver.net.nodes)
@@ -86,25 +67,25 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
-    keep_little(solver.net, limit, lambda: least_to_train(
-        solver.net, _taken(solver, planned_arrays(solver.net)), solver.strategy.eager.updates_alone))
-    solver.observers.append(together(ranks, lambda: _limited(solver, backed, limit, options)))
+    reduce_saved_activations(solver.net, limit, lambda: least_to_train(
+        solver.net, _taken_on_host(solver, activation_tensors(solver.net)), solver.strategy.eager.updates_alone))
+    solver.observers.append(together(ranks, lambda: _limited_on_host(solver, backed, limit, options)))
 
 
 def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
     """The bytes that training takes without a limit, and the limit."""
     refuse_half_types(solver.net)
-    planned = planned_arrays(solver.net)
-    whole = _taken(solver, planned) + sum(each.part.n_bytes for each in planned)
+    activations = activation_tensors(solver.net)
+    whole = _taken_on_host(solver, activations) + sum(each.tensor.n_bytes for each in activations)
     return whole, n_bytes(options.memory, whole)
 
 
-def _taken(solver: Solver, planned: list[Planned]) -> int:
+def _taken_on_host(solver: Solver, activations: list[ActivationTensor]) -> int:
     """Bytes that stay in memory all the time: what the net has outside the plan, histories, what the strategy keeps,
     and the test nets' blobs."""
     histories = sum(shard.n_bytes for shard in solver.updater.everything)
     kept = histories + solver.strategy.state.kept_bytes
-    return fixed_bytes(solver.net, planned) + kept + sum(map(_blobs, solver.test_nets))
+    return unmovable_bytes(solver.net, activations) + kept + sum(map(_blobs, solver.test_nets))
 
 
 def _blobs(net: Net) -> int:
@@ -112,60 +93,61 @@ def _blobs(net: Net) -> int:
     return sum(top.n_elems * top.dtype.itemsize for top in tops.values())
 
 
-def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
+def _limited_on_host(solver: Solver, backed: FileBackedMemory, limit: int, options: Namespace) -> LimitedMemory:
     solver.strategy.state.keep_on_disk(options.spill)
     if (taken := solver.strategy.state.server_bytes) > limit:
         raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for a rank that is a server alone, "
                         f"which takes {taken:,} (-servers)")
-    state, planned = StreamedState(solver, InFile(solver, backed)), planned_arrays(solver.net)
-    fixed = _taken(solver, planned) - state.taken_bytes
-    iteration = Iteration(parts_of(solver.net, planned, state.held), state.seconds(estimated_seconds(solver.net)),
-                          state.n_updates, joined_steps(solver.net))
-    tier = LimitedNet(solver.net, planned, state.held, iteration,
-                      Limit(options.memory, limit, fixed, options.placement), Spill(backed), solver.timers)
-    state.attach(tier.executor)
+    state, activations = chunked_state(solver, HostState(solver.net, backed)), activation_tensors(solver.net)
+    unmovable = _taken_on_host(solver, activations) - state.taken_bytes
+    seconds = state.seconds(estimated_seconds(solver.net))
+    iteration = iteration_of(solver.net, activations, state.tensors, seconds, state.n_updates)
+    tier = LimitedNet(solver.net, activations, state.tensors, iteration,
+                      Limit(options.memory, limit, unmovable, options.placement), DiskStore(backed), solver.timers)
+    attach(solver, state, tier.executor)
     return_freed_memory(limit)
-    solver.net.tiers.append(Trim())
-    if fixed + state.parameter_bytes > limit:
-        _limit_tests(solver, state, tier)
-    solver.updater.whole = partial(on_disk, options.spill)
-    return LimitedMemory(tier, MEASURED_AFTER)
+    solver.net.tiers.append(TrimHeap())
+    if unmovable + state.parameter_bytes > limit:
+        _limit_tests_on_host(solver, state, tier)
+    solver.updater.whole = partial(file_backed_zeros, options.spill)
+    return LimitedMemory(tier, MEASURED_AFTER_ON_HOST)
 
 
-def _limit_tests(solver: Solver, state: StreamedState, tier: LimitedNet) -> None:
-    """Have test nets read parameters in turn, which do not fit in memory together."""
-    held, limit = state.parameters(tier.executor), tier.limit
+def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: LimitedNet) -> None:
+    """Have test nets fetch parameters sequentially, if they do not all fit in memory."""
+    parameters, limit, executor = state.parameters(tier.executor), tier.limit, tier.executor
     for test in solver.test_nets:
-        test.tiers.append(in_turn := InTurn(test, solver.net, held, solver.net.params.bring, tier.executor.forget))
-        needed = limit.fixed + in_turn.most_bytes
+        sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.bring, executor.release)
+        test.tiers.append(sequential)
+        needed = limit.unmovable + sequential.most_bytes
         if needed > limit.n_bytes:
             raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
                             f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
 
 
 class LimitedMemory(Observer):
-    """Has one rank's net train by a plan, and says at the end what it cost.
+    """Has one rank's net train by a plan, and logs at the end what it cost.
 
     Args:
         tier: the net and its plan.
-        measured_after: the iterations after which the plan is made again; those in which this rank waits for another
-            one that trains alone do not count.
-        planned: called once there is a plan, and when there is another one.
+        measured_after: the iterations after which the plan is made again. Iterations in which this rank waits for
+            another one that trains alone do not count.
+        on_plan: called when there is a plan, and when there is another one.
 
     Attributes:
         tier: see there.
     """
 
-    def __init__(self, tier: LimitedNet, measured_after: int, planned: Callable[[], None] = lambda: None) -> None:
-        self.tier, self._measured_after, self._planned = tier, measured_after, planned
+    def __init__(self, tier: LimitedNet, measured_after: int, on_plan: Callable[[], None] = lambda: None) -> None:
+        self.tier, self._measured_after, self._on_plan = tier, measured_after, on_plan
         self._n_measured = self._n_passes = 0
-        planned()
+        on_plan()
 
     def begin(self, solver: Solver) -> None:
-        """See Observer: say what the plan is."""
+        """See Observer: log the plan."""
         self._n_measured = 0
         limit = self.tier.limit
-        info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.fixed)} do not move; {self.tier.text()}")
+        info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.unmovable)} do not move; {self.tier.text()}")
 
     def before_iteration(self, solver: Solver) -> None:
         """See Observer: record moves if somebody wants that."""
@@ -178,10 +160,103 @@ class LimitedMemory(Observer):
             return
         self._n_measured += 1
         if self._n_measured == self._measured_after:
-            self.tier.plan_again()
-            self._planned()
+            self.tier.replan()
+            self._on_plan()
             info(f"Memory: planned again with measured times: {self.tier.text()}")
 
     def finish(self, solver: Solver) -> None:
-        """See Observer: say what was moved."""
+        """See Observer: log what was moved."""
         info(f"Memory: {self.tier.spent()}")
+
+
+MEASURED_AFTER_ON_DEVICE = 2  # iterations: passes are recorded from the third on
+SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragments
+
+
+def place_on_device(solver: Solver, options: Namespace) -> None:
+    """Give a solver's net its memory on the device, and move parameters there that wait on the host. Called by all
+    ranks.
+
+    Activations lie in one arena. If ``-memory`` asks for less than training takes, or, without it, less is free on the
+    device, they follow a plan that offloads some to the host.
+
+    Args:
+        solver: built, not yet restored; its net after ``fuse_layers``.
+        options: the flags of ``train``.
+
+    Raises:
+        UserError: if the net needs more than the limit.
+    """
+    ranks, text = solver.communicator, vars(options).get("memory", "")
+    if text and options.spill != ".":
+        info("Memory: -spill does not apply: below a device's memory lies this machine's")
+    cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
+    n_sharing = cards.count(cards[ranks.rank])
+    whole = _taken_on_device(solver) + whole_on_device(solver.net)
+    limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
+    ranks.barrier()  # all have looked what is free
+    is_limited = any(ranks.allgather_objects(whole > limit))
+    if not is_limited:
+        if solver.net.params.waits_on_host:
+            solver.net.params.move(partial(solver.strategy.replica.communicator.alloc, memory="device"))
+        place_activations(solver.net, True)
+        if text:
+            info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
+    elif not text:  # each rank follows a plan if one does: they update layers in the same order
+        text = f"{limit}B"
+        info(f"Memory: training takes {shown(whole)} on the device, {shown(limit)} are free: what does not fit moves "
+             "to the host and back, or is computed again")
+    limited = together(ranks, lambda: _limited_on_device(solver, options, text, limit) if is_limited else None)
+    if limited is not None:
+        solver.observers.append(limited)
+    for test in solver.test_nets:
+        place_own_parameters(test, solver.net)
+
+
+def _taken_on_device(solver: Solver) -> int:
+    """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
+    updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
+    return updates + solver.strategy.state.kept_bytes + sum(map(bytes_of_test_net, solver.test_nets))
+
+
+def _free_bytes(solver: Solver, n_sharing: int) -> int:
+    """Bytes that training may take: this rank's part of what is free, and what it has already."""
+    params = solver.net.params
+    copies = 0 if params.copies is None else params.copies.nbytes
+    buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
+    has = buffers + copies + scratch_bytes() + sum(map(bytes_of_test_blobs, solver.test_nets))
+    return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
+
+
+def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
+    net = solver.net
+    on_device = DeviceState(net, partial(solver.strategy.replica.communicator.alloc, memory="device"))
+    use_sign_masks(net)
+    may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
+    state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
+    unmovable = unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
+    speed = Speed(*device.speeds())
+    seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
+    iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
+    limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
+    store = pinned_store(net, iteration, limit - unmovable)
+    tier = LimitedNet(net, activations, state.tensors, iteration, limits, store, solver.timers)
+    attach(solver, state, tier.executor)
+    _limit_tests_on_device(solver, on_device.pinned, store, tier)
+    return LimitedMemory(tier, MEASURED_AFTER_ON_DEVICE, lambda: cut_recordings(
+        net, tier.plan, tier.executor.updates.keys(), solver.strategy.passes))
+
+
+def _limit_tests_on_device(solver: Solver, pinned: Sequence[PinnedParameters], store: PinnedStore,
+                           tier: LimitedNet) -> None:
+    """Have test nets fetch parameters that may be offloaded into the memory of the training net's tensors."""
+    found, limit = list[LimitedNet](), tier.limit
+    for test in solver.test_nets if pinned else ():
+        sharing = ArenaSharingNet(test, solver.net, pinned)
+        least = limit.unmovable + sharing.least_bytes(store)
+        if limit.n_bytes < least:
+            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
+                            f"{test.name!r}: the parameters of a layer, and what does not move, are {least:,}")
+        found.append(sharing.limit(limit.text, store))
+        cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])
+    share_arena([each.executor for each in (tier, *found)])

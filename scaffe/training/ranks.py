@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError, is_expected, one_line
 from scaffe.log import info
@@ -56,7 +56,7 @@ def threads_per_rank(communicator: Communicator, wanted: int) -> int:
         communicator: its ranks on one node divide the node's cores evenly, where nothing else says how many.
         wanted: a number of threads, or 0 for what the environment says, or this rank's share of the cores.
     """
-    return wanted or cores.n_threads(communicator.node_n_ranks)
+    return wanted or threads.n_threads(communicator.node_n_ranks)
 
 
 AUTO = -1  # what ``-threads auto`` is

@@ -142,7 +142,7 @@ class Solver:
         if net.context.param_memory is None:
             net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
         elif not net.params.waits_on_host:
-            sharing.choose_as_if_shared()  # memory that a plan moves is private
+            sharing.algorithms.choose_as_if_shared()  # memory that a plan moves is private
         if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:

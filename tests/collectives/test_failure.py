@@ -18,17 +18,17 @@ class Job:
         self.happened.append(f"abort {code}")
 
 
-def shared(rank_in_part=None):
+def shared(rank_in_subset=None):
     error = CommError("too little", everywhere=True)
-    error.rank_in_part = rank_in_part
+    error.rank_in_subset = rank_in_subset
     return error
 
 
 @pytest.mark.parametrize(("error", "waited", "said"), [
     (UserError("mine"), [], "rank 3: mine\n"),
     (shared(), [ROOT_SPEAKS_FIRST_SECONDS + 3], "rank 3: too little\n"),
-    (shared(rank_in_part=0), [], "rank 3: too little\n"),
-    (shared(rank_in_part=1), [ROOT_SPEAKS_FIRST_SECONDS + 1], "rank 3: too little\n")])
+    (shared(rank_in_subset=0), [], "rank 3: too little\n"),
+    (shared(rank_in_subset=1), [ROOT_SPEAKS_FIRST_SECONDS + 1], "rank 3: too little\n")])
 def test_who_speaks_first(monkeypatch, capsys, error, waited, said):
     job = Job(3, monkeypatch)
     failure.report_and_abort(job, error)

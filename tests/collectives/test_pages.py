@@ -12,7 +12,7 @@ from scaffe.collectives.model.cost import measured_cost
 from scaffe.collectives.planning import algorithm, planners
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.levels import Across, Levels
+from scaffe.collectives.planning.levels import InterNodePhase, Levels
 from scaffe.collectives.topology import Topology
 
 PAGE = (Path(__file__).parents[2] / "docs/collectives.md").read_text()
@@ -76,8 +76,9 @@ def test_costs_between_nodes_are_those_of_the_plans(row):
         for n_nodes, n_each in ((4, 8), (20, 8), (3, 2)):
             topology = Topology.from_ranks_per_node(n_nodes * n_each, n_each)
             n_elems = 64 * n_nodes * n_each
-            groups = {phase.group.ranks: phase.group for rank in range(topology.n_ranks) for phase in
-                      Levels(collective, topology, n_elems).phases(rank, name.is_split) if isinstance(phase, Across)}
+            groups = {phase.group.ranks: phase.group for rank in range(topology.n_ranks)
+                      for phase in Levels(collective, topology, n_elems).phases(rank, name.is_split)
+                      if isinstance(phase, InterNodePhase)}
             assert len(groups) == (n_each if name.is_split else 1)
             for group in groups.values():
                 cost = measured_cost([group.plan(collective, name.pattern, place, n_elems, n_elems)

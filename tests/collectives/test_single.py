@@ -76,7 +76,7 @@ def test_an_unknown_algorithm_is_refused_by_one_rank_too():
     with pytest.raises(CommError, match="no algorithm is called 'XY-3': known are B"):
         Communicator.world().reduce(np.zeros(3, np.float32), algorithm="XY-3")
     for known in ("auto", "mpi", "nccl", "C:bf16", "MR", "CB-4"):
-        Communicator.world().check(known)
+        Communicator.world().algorithms.check(known)
 
 
 def test_one_rank_is_split_into_itself_and_has_nobody_to_talk_to(alone):

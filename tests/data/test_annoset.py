@@ -7,12 +7,11 @@ import lmdb
 import numpy as np
 import pytest
 
-from scaffe.cli.commands import convert_annoset, create_label_map, get_image_size
+from scaffe.cli.commands.convert_images import convert_annoset, create_label_map, get_image_size
 from scaffe.data.convert.annotations import Box, group
-from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources.annotated import AnnotatedSource
-from scaffe.errors import UsageError, UserError
+from scaffe.errors import DataError, UsageError, UserError
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import read_message
 
@@ -42,7 +41,7 @@ def convert(folder, kind="xml", *flags, name="db"):
     (folder / "list.txt").write_text(f"a.png a.{kind}\nb.jpg b.{kind}\n")
     arguments = ["--anno_type=detection", f"--label_type={kind}", f"--label_map_file={folder / 'map.prototxt'}",
                  "--check_label=True", *flags, f"{folder}/", str(folder / "list.txt"), str(folder / name)]
-    assert convert_annoset.main(arguments) == 0
+    assert convert_annoset(arguments) == 0
     with lmdb.open(str(folder / name), readonly=True, lock=False) as env, env.begin() as transaction:
         return [(key, caffe_pb2.AnnotatedDatum.FromString(value)) for key, value in transaction.cursor()]
 
@@ -87,7 +86,7 @@ def test_images(folder, flags, shape, is_file):
 
 def test_leveldb_and_shuffled(folder):
     (folder / "list.txt").write_text("a.png a.txt\nb.jpg b.txt\n")
-    convert_annoset.main(["--anno_type=detection", "--label_type=txt", f"--label_map_file={folder / 'map.prototxt'}",
+    convert_annoset(["--anno_type=detection", "--label_type=txt", f"--label_map_file={folder / 'map.prototxt'}",
                           "--backend=leveldb", "--shuffle", f"{folder}/", str(folder / "list.txt"),
                           str(folder / "level")])
     source = AnnotatedSource(str(folder / "level"), Colour.BGR)
@@ -96,7 +95,7 @@ def test_leveldb_and_shuffled(folder):
 
 def test_classification(folder):
     (folder / "list.txt").write_text("a.png 7\nb.jpg 3\n")
-    convert_annoset.main([f"{folder}/", str(folder / "list.txt"), str(folder / "db")])
+    convert_annoset([f"{folder}/", str(folder / "list.txt"), str(folder / "db")])
     source = AnnotatedSource(str(folder / "db"), Colour.BGR)
     assert [(source.read(i).label, source.read(i).has_objects) for i in range(2)] == [(7, False), (3, False)]
 
@@ -125,7 +124,7 @@ def test_mistakes_are_one_line(folder, name, content, said):
     (folder / "list.txt").write_text(f"a.png a.{kind}\n")
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=said) as error:
-        convert_annoset.main(["--anno_type=detection", f"--label_type={kind}", "--check_label",
+        convert_annoset(["--anno_type=detection", f"--label_type={kind}", "--check_label",
                               f"--label_map_file={folder / 'map.prototxt'}", f"{folder}/", str(folder / "list.txt"),
                               str(folder / "db")])
     assert "\n" not in str(error.value)
@@ -133,7 +132,7 @@ def test_mistakes_are_one_line(folder, name, content, said):
 
 def test_detection_needs_a_label_map():
     with pytest.raises(UsageError, match="label_map_file"):
-        convert_annoset.main(["--anno_type=detection", "a", "b", "c"])
+        convert_annoset(["--anno_type=detection", "a", "b", "c"])
 
 
 @pytest.mark.parametrize(("lines", "flags", "items"), [
@@ -144,7 +143,7 @@ def test_detection_needs_a_label_map():
     ("cat,5,A cat\ndog;3;A dog\n", ("--delimiter=,;",), [("cat", 5, "A cat"), ("dog", 3, "A dog")])])
 def test_label_maps(tmp_path, lines, flags, items):
     (tmp_path / "classes.txt").write_text(lines)
-    create_label_map.main([*flags, str(tmp_path / "classes.txt"), str(tmp_path / "map.prototxt")])
+    create_label_map([*flags, str(tmp_path / "classes.txt"), str(tmp_path / "map.prototxt")])
     made = read_message(tmp_path / "map.prototxt", caffe_pb2.LabelMap)
     assert [(item.name, item.label, item.display_name) for item in made.item] == items
 
@@ -155,15 +154,15 @@ def test_label_maps(tmp_path, lines, flags, items):
 def test_wrong_label_maps(tmp_path, lines, said):
     (tmp_path / "classes.txt").write_text(lines)
     with pytest.raises(UserError, match=said):
-        create_label_map.main([str(tmp_path / "classes.txt"), str(tmp_path / "map.prototxt")])
+        create_label_map([str(tmp_path / "classes.txt"), str(tmp_path / "map.prototxt")])
 
 
 def test_sizes_of_images(folder):
     (folder / "list.txt").write_text("a.png a.xml\nb.jpg b.xml\n")
     (folder / "ids.txt").write_text("b 12\na 11\n")
-    get_image_size.main([f"{folder}/", str(folder / "list.txt"), str(folder / "sizes.txt")])
+    get_image_size([f"{folder}/", str(folder / "list.txt"), str(folder / "sizes.txt")])
     assert (folder / "sizes.txt").read_text() == "a 20 40\nb 20 40\n"
-    get_image_size.main([f"--name_id_file={folder / 'ids.txt'}", f"{folder}/", str(folder / "list.txt"),
+    get_image_size([f"--name_id_file={folder / 'ids.txt'}", f"{folder}/", str(folder / "list.txt"),
                          str(folder / "sizes.txt")])
     assert (folder / "sizes.txt").read_text() == "11 20 40\n12 20 40\n"
 

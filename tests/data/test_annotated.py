@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import TEST, TRAIN, ReaderOptions, Share, open_layer_feed
+from scaffe.errors import DataError
 from scaffe.proto import caffe_pb2
 from tests.data.annotated import database, record, scenes
 from tests.data.databases import write

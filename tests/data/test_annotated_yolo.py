@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scaffe.data.augment.samplers import jittered_part
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import TEST, Share
+from scaffe.errors import DataError
 from tests.data.annotated import database
 from tests.data.test_annotated import feed
 

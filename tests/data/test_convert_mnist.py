@@ -4,10 +4,9 @@ import lmdb
 import numpy as np
 import pytest
 
-from scaffe.cli.commands.convert_mnist_data import main
-from scaffe.data.errors import DataError
+from scaffe.cli.commands.convert_records import convert_mnist_data as main
 from scaffe.data.records.idx import write_idx
-from scaffe.errors import UsageError
+from scaffe.errors import DataError, UsageError
 from tests.data.databases import datum, unlike_images
 
 IMAGES, LABELS = unlike_images(1203, (7, 5)), (np.arange(1203) * 7 % 256).astype(np.uint8)

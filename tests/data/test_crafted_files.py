@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from scaffe.data.convert.archives import read_cifar
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import ReaderOptions, Share, open_layer_feed
 from scaffe.data.feeds.parameters import read_mean
 from scaffe.data.kernels.datum_fields import read_floats
@@ -22,6 +21,7 @@ from scaffe.data.sources.leveldb import LevelDbSource
 from scaffe.data.sources.lmdb import LmdbSource
 from scaffe.data.sources.source import Run
 from scaffe.data.sources.windows import read_windows
+from scaffe.errors import DataError
 from scaffe.proto import caffe_pb2
 from tests.crafted import ladder_lmdb, not_files
 from tests.data.databases import unlike_images, varint, write

@@ -5,13 +5,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
 from scaffe.data.order.orders import InOrder
 from scaffe.data.order.share import batch_elems, visits_in_tests, visits_in_training
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.lmdb import LmdbSource
+from scaffe.errors import DataError
 from tests.data.databases import datum, unlike_images, write
 
 RANDOM = TransformOptions(0.5, mirror=True, crop_size=3, random_crop=True)

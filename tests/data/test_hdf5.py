@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import ReaderOptions
 from scaffe.data.feeds.hdf5_feed import hdf5_feed
 from scaffe.data.order.share import batch_elems, visits_in_training
+from scaffe.errors import DataError
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 N_ROWS = (5, 1, 8)

@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.idx import read_idx, write_idx
+from scaffe.errors import DataError
 
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 CONTENT = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]) + IMAGES.tobytes()

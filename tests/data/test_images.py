@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
 from scaffe.data.order.orders import InOrder
@@ -15,6 +14,7 @@ from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.image_list import ImageListSource, read_list
 from scaffe.data.sources.lmdb import LmdbSource
+from scaffe.errors import DataError
 from tests.data.databases import datum, unlike_images, write
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")

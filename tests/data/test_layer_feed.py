@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import TEST, TRAIN, ReaderOptions, Share, layer_batch_size, open_layer_feed
 from scaffe.data.feeds.parameters import read_mean
 from scaffe.data.order.orders import shuffled
+from scaffe.errors import DataError
 from scaffe.layers.base.context import Context
 from scaffe.layers.data.data import Data
 from scaffe.layers.kernels import cpu

@@ -7,10 +7,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from scaffe.cli.commands import convert_leveldb
-from scaffe.data.errors import DataError
+from scaffe.cli.commands.convert_records import convert_leveldb
 from scaffe.data.sources.database import open_database
 from scaffe.data.sources.leveldb import LevelDbSource
+from scaffe.errors import DataError
 from tests.data.databases import datum, unlike_images, varint
 
 plyvel = pytest.importorskip("plyvel", reason="plyvel is not installed")
@@ -61,7 +61,7 @@ def images_db(tmp_path):
 
 def test_it_becomes_an_lmdb(images_db, tmp_path):
     folder, images = images_db
-    assert convert_leveldb.main([str(folder), str(tmp_path / "out")]) == 0
+    assert convert_leveldb([str(folder), str(tmp_path / "out")]) == 0
     with lmdb.open(str(tmp_path / "out"), readonly=True, lock=False) as env, env.begin() as transaction:
         assert list(transaction.cursor()) == [(b"%08d" % i, datum(image, i)) for i, image in enumerate(images)]
 

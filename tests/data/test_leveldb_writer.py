@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from scaffe.cli.commands import compute_image_mean, convert_cifar_data, convert_imageset, convert_mnist_data
+from scaffe.cli.commands.convert_images import convert_imageset
+from scaffe.cli.commands.convert_records import compute_image_mean, convert_cifar_data, convert_mnist_data
 from scaffe.data.convert.leveldb_writer import write_leveldb
-from scaffe.data.errors import DataError
 from scaffe.data.kernels.leveldb import crc32c
 from scaffe.data.sources.leveldb import LevelDbSource
-from scaffe.errors import UsageError
+from scaffe.errors import DataError, UsageError
 from tests.data.databases import datum, unlike_images
 
 plyvel = pytest.importorskip("plyvel", reason="plyvel is not installed")
@@ -75,14 +75,14 @@ def test_tools_write_both_kinds_alike(tmp_path, capsys):
     for kind in ("lmdb", "leveldb"):
         folder = tmp_path / kind
         folder.mkdir()
-        convert_mnist_data.main([f"--backend={kind}", str(tmp_path / "images"), str(tmp_path / "labels"),
+        convert_mnist_data([f"--backend={kind}", str(tmp_path / "images"), str(tmp_path / "labels"),
                                  str(folder / "mnist")])
-        convert_cifar_data.main([str(tmp_path), str(folder), kind])
-        convert_imageset.main([f"-backend={kind}", f"{tmp_path}/", str(tmp_path / "list.txt"), str(folder / "set")])
+        convert_cifar_data([str(tmp_path), str(folder), kind])
+        convert_imageset([f"-backend={kind}", f"{tmp_path}/", str(tmp_path / "list.txt"), str(folder / "set")])
         capsys.readouterr()
         for name in ("mnist", f"cifar10_train_{kind}", "set"):
-            compute_image_mean.main([f"-backend={kind}", str(folder / name)])
+            compute_image_mean([f"-backend={kind}", str(folder / name)])
         kinds.append(capsys.readouterr().out)
     assert kinds[0] == kinds[1]
     with pytest.raises(UsageError, match="-backend must be one of lmdb, leveldb, got 'redis'"):
-        convert_mnist_data.main(["-backend=redis", str(tmp_path / "images"), str(tmp_path / "labels"), "db"])
+        convert_mnist_data(["-backend=redis", str(tmp_path / "images"), str(tmp_path / "labels"), "db"])

@@ -4,9 +4,9 @@ import lmdb
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.records.datum import encode_file, encode_floats, encode_image
 from scaffe.data.sources.lmdb import LmdbFile, LmdbSource
+from scaffe.errors import DataError
 from tests.data.databases import datum, unlike_images, write
 
 

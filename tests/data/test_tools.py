@@ -4,10 +4,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from scaffe.cli.commands import compute_image_mean, convert_cifar_data, convert_imageset
-from scaffe.data.errors import DataError
+from scaffe.cli.commands.convert_images import convert_imageset
+from scaffe.cli.commands.convert_records import compute_image_mean, convert_cifar_data
 from scaffe.data.sources.lmdb import LmdbSource
-from scaffe.errors import UsageError
+from scaffe.errors import DataError, UsageError
 from scaffe.proto import caffe_pb2
 from tests.data.databases import datum, unlike_images, write
 
@@ -22,7 +22,7 @@ def records_of(folder):
 def test_the_mean_is_exact_and_a_blob_proto(tmp_path, n_images, capsys):
     images = unlike_images(n_images, (3, 4, 5))
     write(tmp_path / "db", [(b"%08d" % i, datum(image, 0)) for i, image in enumerate(images)])
-    assert compute_image_mean.main([str(tmp_path / "db"), str(tmp_path / "mean.binaryproto")]) == 0
+    assert compute_image_mean([str(tmp_path / "db"), str(tmp_path / "mean.binaryproto")]) == 0
     blob = caffe_pb2.BlobProto.FromString((tmp_path / "mean.binaryproto").read_bytes())
     assert (blob.num, blob.channels, blob.height, blob.width) == (1, 3, 4, 5)
     np.testing.assert_array_equal(blob.data, images.mean(0, dtype=np.float64).astype(np.float32).reshape(-1))
@@ -33,7 +33,7 @@ def test_the_mean_is_exact_and_a_blob_proto(tmp_path, n_images, capsys):
 def test_images_of_two_shapes_have_no_mean(tmp_path):
     write(tmp_path / "db", [(b"a", datum(unlike_images(1)[0], 0)), (b"b", datum(unlike_images(1, (1, 5, 4))[0], 0))])
     with pytest.raises(DataError, match="record 'b' has the shape"):
-        compute_image_mean.main([str(tmp_path / "db")])
+        compute_image_mean([str(tmp_path / "db")])
 
 
 def test_cifar(tmp_path):
@@ -42,7 +42,7 @@ def test_cifar(tmp_path):
            [(f"data_batch_{i}.bin", 2 + i) for i in range(1, 6)] + [("test_batch.bin", 3)]}
     for name, content in raw.items():
         (tmp_path / name).write_bytes(content.tobytes())
-    assert convert_cifar_data.main([str(tmp_path), str(tmp_path), "lmdb"]) == 0
+    assert convert_cifar_data([str(tmp_path), str(tmp_path), "lmdb"]) == 0
     train = np.concatenate([raw[f"data_batch_{i}.bin"] for i in range(1, 6)])
     for part, expected in (("train", train), ("test", raw["test_batch.bin"])):
         found = records_of(tmp_path / f"cifar10_{part}_lmdb")
@@ -55,7 +55,7 @@ def test_cifar(tmp_path):
 def test_a_cut_cifar_archive_is_told(tmp_path):
     (tmp_path / "data_batch_1.bin").write_bytes(bytes(3072))
     with pytest.raises(DataError, match="expected records of 3073 bytes, found 3072"):
-        convert_cifar_data.main([str(tmp_path), str(tmp_path)])
+        convert_cifar_data([str(tmp_path), str(tmp_path)])
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def pictures(tmp_path):
 
 def convert(pictures, *flags):
     """Run the tool; gives the records of the new database."""
-    assert convert_imageset.main([*flags, f"{pictures}/", str(pictures / "list.txt"), str(pictures / "db")]) == 0
+    assert convert_imageset([*flags, f"{pictures}/", str(pictures / "list.txt"), str(pictures / "db")]) == 0
     return records_of(pictures / "db")
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.source import Run
+from scaffe.errors import DataError
 from tests.data.databases import unlike_images
 from tests.reference.transform import transform_one
 

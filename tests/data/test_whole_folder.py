@@ -10,9 +10,9 @@ import pytest
 
 from scaffe.data.convert import whole_folder
 from scaffe.data.convert.leveldb_writer import write_leveldb
-from scaffe.data.convert.lmdb_writer import write_lmdb
-from scaffe.data.errors import DataError
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.sources.leveldb import LevelDbSource
+from scaffe.errors import DataError
 from tests.test_private_files import needs_root, owned_by_a_stranger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -108,7 +108,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from scaffe.data.convert import whole_folder
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)

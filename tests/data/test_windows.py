@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.window_feed import WindowOptions, window_feed
 from scaffe.data.order.orders import InOrder
 from scaffe.data.order.share import batch_elems, visits_in_training
 from scaffe.data.records.transform import TransformOptions
 from scaffe.data.sources.windows import read_windows
+from scaffe.errors import DataError
 from tests.data.databases import unlike_images
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")

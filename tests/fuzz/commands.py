@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from scaffe.cli.main import command_names
+from scaffe.cli.main import command, command_names
 
 LIMIT_SECONDS = 60  # by the clock, and of processor time
 LIMIT_BYTES, ADDRESS_BYTES, N_DESCRIPTORS, FILE_BYTES = 3 << 30, 8 << 30, 256, 64 << 20
@@ -86,7 +86,7 @@ def _ask(request: dict[str, object]) -> dict[str, int]:
 def serve(address: str) -> None:
     """Run what comes until standard input ends."""
     for name in command_names():
-        importlib.import_module(f"scaffe.cli.commands.{name}")
+        command(name)
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

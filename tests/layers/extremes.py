@@ -24,7 +24,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.proto.raw_strings import is_repeated
 from tests.layers.gradient_check import Case, load_cases
 from tests.layers.rig import Rig, layer_parameter

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
 from tests.layers.rig import Rig, spread
 from tests.reference import activations as reference

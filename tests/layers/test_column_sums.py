@@ -10,7 +10,7 @@ import pytest
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.batch_norm_plan import Transform
-from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.threads import parts
 from scaffe.layers.kernels.specs import Fused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.base.layer import TEST
 from tests.layers.rig import SEED, Rig, spread
 from tests.reference import common as reference

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.detectnet.augmentation import Selection, change_boxes, change_image, rotated_size, select
 from scaffe.proto import caffe_pb2
 from tests.layers.rig import Rig, spread

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from scaffe.errors import UserError
+from scaffe.errors import LayerError, UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
@@ -134,8 +133,8 @@ def calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         "relu": (lambda x, y: cpu.relu_forward(x, y, 0.1), (flat(9), flat(9))),
         "rectify": (lambda x, y: cpu.relu_forward(x, y, 0), (flat(9), flat(9))),
         "relu back": (lambda y, gy, gx: cpu.relu_backward(y, gy, gx, 0.1), (flat(9), flat(9), flat(9))),
-        "signs": (cpu.note_signs, (flat(4097), flat(256, np.uint32))),
-        "signs back": (lambda s, gy, gx: cpu.relu_backward_signs(s, gy, gx, 0.1),
+        "signs": (cpu.save_sign_mask, (flat(4097), flat(256, np.uint32))),
+        "signs back": (lambda s, gy, gx: cpu.relu_backward_mask(s, gy, gx, 0.1),
                        (flat(256, np.uint32), flat(4097), flat(4097))),
         "add relu": (lambda a, b, y: cpu.add_relu(a, b, y, 0.1), (flat(9), flat(9), flat(9))),
         "sum": (lambda *xs: cpu.add_up(xs[:-1], xs[-1]), (flat(9), flat(9), flat(9), flat(9))),

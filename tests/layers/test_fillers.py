@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.base.fillers import fill, uniform
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.normal import Layers, exponential_layers, normal_layers

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays as workspace
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.conv import first_weights
-from scaffe.layers.kernels.cpu.conv.choice import OwnGradient
+from scaffe.layers.kernels.cpu.conv.choice import SeparateWeightGradient
 from scaffe.layers.kernels.cpu.conv.first_weights import FirstWeights
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
@@ -53,7 +53,7 @@ def test_they_are_the_formulas_with_the_same_bits_on_any_number_of_threads(spec)
     wanted, n_sums, found = expected(spec, x, gy), gy[..., 0].size, []
     for n_threads in (1, 2, 3, 40):
         set_threads(n_threads)
-        plan = OwnGradient(Portable(spec), spec, FirstWeights(spec))
+        plan = SeparateWeightGradient(Portable(spec), spec, FirstWeights(spec))
         gw, gb = np.full_like(w, np.nan), np.full_like(b, np.nan)
         plan.backward_weights(x, gy, gw, gb, overwrite=True)
         np.testing.assert_allclose(gw, wanted, rtol=0, atol=1e-5 * n_sums ** 0.5)
@@ -72,7 +72,8 @@ def test_what_a_tile_reads_beyond_a_line_does_no_harm():
     x[:, :, -1] = np.inf
     gw = np.zeros_like(w)
     with np.errstate(invalid="ignore"):
-        OwnGradient(Portable(spec), spec, FirstWeights(spec)).backward_weights(x, gy, gw, None, overwrite=True)
+        plan = SeparateWeightGradient(Portable(spec), spec, FirstWeights(spec))
+        plan.backward_weights(x, gy, gw, None, overwrite=True)
     assert np.isfinite(gw[:, :, :, 0]).all()  # the filter's first column never lies on the image's last
 
 
@@ -81,7 +82,7 @@ def test_working_memory_is_what_was_told(n_threads, monkeypatch):
     set_threads(n_threads)
     spec = SPECS["VGG"]
     x, w, b, gy = drawn(spec, np.random.default_rng(6))
-    plan = OwnGradient(Portable(spec), spec, FirstWeights(spec))
+    plan = SeparateWeightGradient(Portable(spec), spec, FirstWeights(spec))
     monkeypatch.setattr(workspace, "_held", type("Held", (), {})())
     told = plan.working_bytes()
     plan.backward_weights(x, gy, w, b)
@@ -91,7 +92,7 @@ def test_working_memory_is_what_was_told(n_threads, monkeypatch):
 def test_arrays_of_another_size_are_refused():
     spec = SPECS["ResNet"]
     x, w, b, gy = drawn(spec, np.random.default_rng(7))
-    plan = OwnGradient(Portable(spec), spec, FirstWeights(spec))
+    plan = SeparateWeightGradient(Portable(spec), spec, FirstWeights(spec))
     for arrays in ((x[1:], gy, w, b), (x, gy[1:], w, b), (x, gy, w[1:], b), (x, gy, w, b[1:])):
         with pytest.raises(LayerError, match="expected a blob of"):
             plan.backward_weights(*arrays)
@@ -106,4 +107,4 @@ def test_where_it_is_taken():
                   {"kernel": (1, 1), "pad": (0, 0)}, {"in_shape": (5, 1, 20, 17), "kernel": (3, 3)},
                   {"in_shape": (0, 3, 20, 17)}, {"in_shape": (5, 4, 20, 17), "group": 2},
                   {"dtype": np.dtype(np.float64)}):
-        assert not first_weights.suits(replace(usual, **other)), other
+        assert not first_weights.supports(replace(usual, **other)), other

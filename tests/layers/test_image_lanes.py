@@ -7,15 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 
+from scaffe.errors import LayerError
 from scaffe.jit import compiled
-from scaffe.jit.simd import turn
-from scaffe.layers.base.errors import LayerError
+from scaffe.jit.simd import transpose
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays, set_threads
 from scaffe.layers.kernels.cpu.conv import few_inputs
-from scaffe.layers.kernels.cpu.conv.choice import OwnGradient
+from scaffe.layers.kernels.cpu.conv.choice import SeparateWeightGradient
 from scaffe.layers.kernels.cpu.conv.few_inputs import FewInputs
-from scaffe.layers.kernels.cpu.conv.image_lanes import Convolution, suits
+from scaffe.layers.kernels.cpu.conv.image_lanes import Convolution, supports
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
 from tests.layers.test_winograd import drawn, expected, expected_gradients, spec_of
@@ -68,7 +68,8 @@ def test_the_passes_are_the_formulas(n, c, height, width, n_output, pad, taps):
 def test_gradients_of_few_inputs_are_the_formulas(n, c, height, width, n_output, pad, threads):
     spec = spec_of(n, c, height, width, n_output, pad, 5)
     x, w, b, gy = drawn(spec, np.random.default_rng(n + height))
-    plan, gw, gb = OwnGradient(Portable(spec), spec, FewInputs(spec)), np.full_like(w, np.nan), np.full_like(b, np.nan)
+    plan = SeparateWeightGradient(Portable(spec), spec, FewInputs(spec))
+    gw, gb = np.full_like(w, np.nan), np.full_like(b, np.nan)
     plan.backward_weights(x, gy, gw, gb, overwrite=True)
     atol = 1e-5 * (n * height * width) ** 0.5
     np.testing.assert_allclose(gw, expected_gradients(spec, x, w, gy)[1], rtol=0, atol=atol)
@@ -91,7 +92,7 @@ def test_bits_are_the_same_on_any_number_of_threads():
         plan.forward(x, w, b, y)
         plan.backward_data(gy, w, gx)
         plan.backward_weights(x, gy, gw, gb, overwrite=True)
-        few = OwnGradient(Portable(first), first, FewInputs(first))
+        few = SeparateWeightGradient(Portable(first), first, FewInputs(first))
         few.backward_weights(images, tops, of_few, None, overwrite=True)
         results.append((y, gx, gw, gb, of_few))
     set_threads(1)
@@ -117,7 +118,7 @@ def test_an_image_gives_the_same_bits_in_any_batch():
 @pytest.mark.parametrize("spec", [spec_of(70, 20, 12, 12, 50, 0, 5), spec_of(33, 3, 12, 12, 20, 2, 5)])
 def test_working_memory_is_what_was_told(spec, monkeypatch):
     x, w, b, gy = drawn(spec, np.random.default_rng(6))
-    plan = Convolution(spec) if spec.in_shape[1] > 3 else OwnGradient(Portable(spec), spec, FewInputs(spec))
+    plan = Convolution(spec) if spec.in_shape[1] > 3 else SeparateWeightGradient(Portable(spec), spec, FewInputs(spec))
     monkeypatch.setattr(arrays, "_held", type("Held", (), {})())
     told = plan.working_bytes()
     if isinstance(plan, Convolution):
@@ -133,7 +134,7 @@ def test_arrays_of_another_size_are_refused():
     plan = Convolution(spec)
     first = spec_of(16, 1, 6, 6, 20, 0, 5)
     images, weights, _, tops = drawn(first, np.random.default_rng(7))
-    of_few = OwnGradient(Portable(first), first, FewInputs(first))
+    of_few = SeparateWeightGradient(Portable(first), first, FewInputs(first))
     for call in (lambda: plan.forward(x[1:], w, b, gy), lambda: plan.forward(x, w, b[1:], gy),
                  lambda: plan.forward(x, w, b, gy[1:]), lambda: plan.backward_data(gy, w[1:], x),
                  lambda: plan.backward_weights(x, gy[1:], w, b), lambda: plan.backward_weights(x, gy, w, b[1:]),
@@ -145,18 +146,18 @@ def test_arrays_of_another_size_are_refused():
 
 @pytest.mark.skipif(not is_fast(), reason="needs AVX2 or AVX-512, without AMX")
 def test_where_it_is_taken():
-    assert suits(spec_of(64, 20, 12, 12, 50, 0, 5))  # LeNet's second convolution
+    assert supports(spec_of(64, 20, 12, 12, 50, 0, 5))  # LeNet's second convolution
     assert isinstance(cpu.convolution(spec_of(64, 20, 12, 12, 50, 0, 5)), Convolution)
     assert isinstance(cpu.convolution(spec_of(64, 1, 28, 28, 20, 0, 5)).gradient, few_inputs.FewInputs)
     for other in ({"n_output": 48}, {"c": 32}, {"n": 8}, {"stride": 2}, {"dilation": 2}, {"pad": 5}, {"n_output": 53},
                   {"n_output": 40, "group": 2}, {"kernel": 2}):
-        assert not suits(spec_of(**{"n": 64, "c": 20, "height": 12, "width": 12, "n_output": 50, "pad": 0, "kernel": 5,
-                                    **other}))
+        assert not supports(spec_of(**{"n": 64, "c": 20, "height": 12, "width": 12, "n_output": 50, "pad": 0,
+                                       "kernel": 5, **other}))
 
 
 @compiled
 def _turn(x, at, step, shape, y, to, stride):
-    turn(x, at, step, shape, y, to, stride)
+    transpose(x, at, step, shape, y, to, stride)
 
 
 @pytest.mark.parametrize(("n_rows", "n_columns"), [*product((1, 15, 16, 33), (1, 16, 31, 50)), (0, 5), (5, 0)])

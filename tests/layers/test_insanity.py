@@ -7,7 +7,7 @@ from math import log
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.layers.rig import SEED, Rig, spread
 
 X = spread((3, 4, 2, 5), -2, 2)

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.conv.portable import Convolution, Deconvolution
 from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
 from scaffe.layers.kernels.cpu.onednn.library import STATUS, library, reason
@@ -304,7 +304,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 spec = ConvSpec((2, 1, 12, 12), 64, (1, 1), (1, 1), (2, 2), (1, 1))
 plan, x = cpu.inference_convolution(spec, None, False), np.arange(288, dtype=np.float32)
 w, b = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
-plan.take(w.reshape(64, 1, 1, 1), b)
+plan.set_weights(w.reshape(64, 1, 1, 1), b)
 y = np.zeros((2, 16, 16, 64), np.float32)
 thread = threading.Thread(target=plan.forward, args=(x, y))
 thread.start()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.layers.rig import Rig
 from tests.reference.local import local_contrast
 

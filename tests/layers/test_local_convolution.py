@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.context import Context
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.vision.local_convolution import LocalConvolution

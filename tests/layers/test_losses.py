@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.proto import caffe_pb2
 from tests.layers.rig import Rig, spread
 from tests.reference import losses as reference

@@ -7,7 +7,7 @@ from math import acos, cos, floor, hypot, pi
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.layers.rig import Rig, spread
 
 X, LABELS = spread((6, 3, 1, 1), -2, 2), np.array([2, 0, 1, 2, 3, 0.0])

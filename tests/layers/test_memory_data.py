@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.layers.rig import Rig
 
 TEXT = 'type: "MemoryData" memory_data_param { batch_size: 2 channels: 3 height: 2 width: 1 }'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.layers.rig import Rig, spread
 
 SMALL, LARGE = spread((2, 2, 3, 2)), spread((2, 3, 6, 4), seed=1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scaffe.errors import LayerError
 from scaffe.jit.simd import HAS_AVX512
-from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.conv import pointwise
 from scaffe.layers.kernels.cpu.conv.panels import in_panels, multiply_matrices, rows_at_once
-from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, suits
+from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, supports
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.onednn.winograd import products
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
@@ -65,7 +65,7 @@ def test_every_output_is_the_formulas(n, c, image, n_output, stride, slope, adds
     y = around[32:-32].reshape(added.shape)
     y[...] = added if adds == "in place" else np.nan
     plan = Pointwise(spec, slope)
-    plan.take(w, b)
+    plan.set_weights(w, b)
     plan.forward(x, y, {"other": added, "in place": y, None: None}[adds])
     np.testing.assert_allclose(y, expected(spec, x, w, b, slope, added if adds else None), rtol=0, atol=1e-5 * c**0.5)
     assert (around[:32] == OUTSIDE).all() and (around[-32:] == OUTSIDE).all()
@@ -80,7 +80,7 @@ def test_groups_of_panels_and_threads_do_not_change_a_bit(monkeypatch):
             set_threads(n_threads)
             monkeypatch.setattr(pointwise, "GROUP_BYTES", n_bytes)
             plan, y = Pointwise(spec, 0.0), np.empty_like(added)
-            plan.take(w, b)
+            plan.set_weights(w, b)
             plan.forward(x, y, added)
             found.append(y)
     finally:
@@ -94,7 +94,7 @@ def test_numbers_that_are_none_are_passed_on():
     x, w, b, _ = drawn(spec)
     x[0, 3, 0, 1] = np.nan
     plan, y = Pointwise(spec, 0.0), np.zeros((1, 7, 1, 32), np.float32)
-    plan.take(w, b)
+    plan.set_weights(w, b)
     plan.forward(x, y)
     assert np.isnan(y[0, 3]).all() and not np.isnan(np.delete(y, 3, axis=1)).any()
 
@@ -134,7 +134,7 @@ def test_winograds_convolutions_are_alike_by_either_products(n, c, height, width
         monkeypatch.setattr(products, "is_fast", lambda is_ours=is_ours: is_ours)
         plan, y = Inference(library(), spec, 0.0), np.full(added.shape, np.nan, np.float32)
         assert isinstance(plan._filtering._products, products.PanelProducts if is_ours else products.OnednnProducts)
-        plan.take(w, b)
+        plan.set_weights(w, b)
         plan.forward(x, y, added)
         found.append(y)
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=2e-5 * c**0.5)
@@ -147,7 +147,7 @@ def test_which_convolutions_run_so(monkeypatch):
     assert isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
     others = [spec_of(1, 8, (7, 7), 40), spec_of(1, 8, (7, 7), 64, kernel=(3, 3)), spec_of(1, 8, (7, 7), 64, group=2),
               spec_of(1, 8, (7, 7), 64, pad=(1, 0)), spec_of(1, 8, (2, 3), 64), spec_of(1, 8, (9,), 64, (2,))]
-    assert suits(fits) and not any(suits(spec) for spec in others)
+    assert supports(fits) and not any(supports(spec) for spec in others)
     monkeypatch.setattr(pointwise, "is_fast", lambda: False)
     assert not isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
 

@@ -7,7 +7,7 @@ from scaffe.jit import cache_key, checks_bounds, compiled
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.threads import parallel, parts
 from scaffe.layers.kernels.cpu.threads.parts import part_from
-from scaffe.layers.kernels.cpu.threads.teams import OpenmpTeam
+from scaffe.layers.kernels.cpu.threads.thread_pool import OpenmpThreads
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN, and so no OpenMP")
 
@@ -104,7 +104,7 @@ def test_kernels_of_two_teams_run_beside_one_another(n_threads):
     def of_one(_caller):
         seen = np.zeros(1000)
         for _ in range(50):
-            parallel.run(OpenmpTeam(n_threads).native, _note, 5, 1000, 1, 1000, seen, np.zeros(1000))
+            parallel.run(OpenmpThreads(n_threads).native, _note, 5, 1000, 1, 1000, seen, np.zeros(1000))
         return seen
 
     with ThreadPoolExecutor(4) as callers:

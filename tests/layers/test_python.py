@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.python import SHARD, UserBlob
 from tests.layers.gradient_check import Case, check_exhaustive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.reshaping.concat_slice import cut_points
 from scaffe.layers.reshaping.reshape import reshaped
 from tests.layers.rig import Rig, spread

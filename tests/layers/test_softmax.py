@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import softmax
 from scaffe.layers.kernels.specs import LossSpec

@@ -78,7 +78,7 @@ def test_every_output_is_the_formulas(n, c, height, width, n_output, pad, slope,
     rng = np.random.default_rng(n * c + height)
     x, w, b, added = drawn(spec, rng)
     plan, y = Inference(library(), spec, slope), np.full(added.shape, np.nan, np.float32)
-    plan.take(w, b)
+    plan.set_weights(w, b)
     plan.forward(x, y, added if adds else None)
     np.testing.assert_allclose(y, expected(spec, x, w, b, slope, added if adds else None), rtol=0,
                                atol=2e-5 * taps * c ** 0.5)
@@ -118,14 +118,14 @@ def test_training_passes_are_the_formulas(n, c, height, width, n_output, pad, gr
 @needs_onednn
 @TAPS
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_several_strips_the_last_one_shorter(n_threads, taps):
+def test_several_blocks_the_last_one_shorter(n_threads, taps):
     """A plan for other shapes has used the working memory before, and left numbers that are none."""
     spec = spec_of(7, 40, 42, 41, 96, taps // 2, taps)
     x, w, b, gy = drawn(spec, np.random.default_rng(0))
     plan = Training(library(), spec)
     y, gx, gw = (np.full_like(array, np.nan) for array in (gy, x, w))
-    assert plan._forward._tiling.n_rows % plan._forward._strip
-    assert len({stop - first for first, stop in plan._gradient._strips}) == 2
+    assert plan._forward._tiling.n_rows % plan._forward._block
+    assert len({stop - first for first, stop in plan._gradient._blocks}) == 2
     other = Training(library(), spec_of(9, 44, 42, 41, 96, taps // 2, taps))
     nothing, weights = (np.full(shape, np.nan, np.float32) for shape in ((9, 42, 41, 44), (96, 44, taps, taps)))
     try:
@@ -147,9 +147,9 @@ def test_several_strips_the_last_one_shorter(n_threads, taps):
 @TAPS
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize(("n_output", "group", "is_ours"), [(33, 1, False), (64, 1, True), (128, 2, True)])
-def test_calls_made_ready_compute_every_strip(n_threads, taps, n_output, group, is_ours, monkeypatch):
+def test_prepared_calls_compute_every_block(n_threads, taps, n_output, group, is_ours, monkeypatch):
     """Strips of one row of tiles; working memory that is full of what is no number, and is written over afterwards."""
-    monkeypatch.setattr(tiling, "STRIP_BYTES", (1, 1))
+    monkeypatch.setattr(tiling, "BLOCK_BYTES", (1, 1))
     monkeypatch.setattr(products, "is_fast", lambda: is_ours)
     spec = spec_of(2, 40, 9, 14, n_output, taps // 2, taps, group=group)
     x, w, b, added = drawn(spec, np.random.default_rng(taps))
@@ -157,7 +157,7 @@ def test_calls_made_ready_compute_every_strip(n_threads, taps, n_output, group, 
         set_threads(n_threads)
         plan, y = Inference(library(), spec, 0.25), np.full_like(added, np.nan)
         assert isinstance(plan._filtering._products, products.PanelProducts) == is_ours
-        plan.take(w, b)
+        plan.set_weights(w, b)
         for name in ("bottom", "top", "scratch"):
             arrays.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
         calls = plan.bind(x.reshape(-1), y.reshape(-1), added.reshape(-1))
@@ -218,11 +218,11 @@ def test_engine_caffe_asks_for_the_sums_themselves(layer_type, engine, is_direct
         assert made.working_bytes() == plan.working_bytes()  # what a limit of memory counts
 
 
-def test_strips_are_alike_and_within_their_bytes():
+def test_blocks_are_alike_and_within_their_bytes():
     tiles = Tiling.of(spec_of(7, 40, 42, 41, 96))
     assert (tiles.n_rows, tiles.columns, tiles.n_tiles) == (77, 11, 847)
     row_bytes = 4 * 36 * 11 * 96
-    assert [tiles.strip(n * row_bytes, 96) for n in (0, 1, 2, 26, 76, 77, 1000)] == [1, 1, 2, 26, 39, 77, 77]
+    assert [tiles.block_rows(n * row_bytes, 96) for n in (0, 1, 2, 26, 76, 77, 1000)] == [1, 1, 2, 26, 39, 77, 77]
 
 
 @needs_onednn

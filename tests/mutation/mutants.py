@@ -23,7 +23,7 @@ WITHIN = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "built_and_
 TESTED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "test_nets_read and not bf16")
 PULLED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "pulled")
 REPLICAS = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "goes_on_from or (being_asked and downpour)")
-CUTS = ("one", "tests/scaffe/memory/test_together.py")
+CUTS = ("one", "tests/scaffe/memory/test_layout.py")
 TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
 ROWS = ("one", "tests/collectives/server/test_device.py", "-k", "first_rows")
 LANES = ("one", "tests/scaffe/memory/test_disk_lanes.py")
@@ -33,7 +33,7 @@ FUSED = ("one", "tests/scaffe/nets/test_fusion.py")
 POOLED = ("one", "tests/scaffe/device/test_batch_norm.py")
 FILLED = ("one", "tests/scaffe/memory/test_report.py")
 BY_ROWS = ("one", "tests/layers/test_row_gradients.py")
-SIGNS = ("one", "tests/layers/test_signs.py")
+SIGNS = ("one", "tests/layers/test_sign_masks.py")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
 
@@ -63,8 +63,9 @@ MUTANTS = (
     Mutant(f"{CUDA}/device.py", "load().cuda.get_current_stream().synchronize()", "pass", WINDOWS),
     Mutant("collectives/request.py", "self._point.hold(stream)", "pass", ORDER),
     Mutant("collectives/runtime/ranks.py", "point.hold_and_end()", "pass", VALUES),
-    Mutant("collectives/runtime/ranks.py", "make_current(self._gpu)", "pass", ORDER),
-    Mutant("collectives/runtime/ranks.py", "self._take_gpu()\n        self.losses.apart", "self.losses.apart", ORDER),
+    Mutant("collectives/runtime/device_on_demand.py", "make_current(self._gpu)", "pass", ORDER),
+    Mutant("collectives/runtime/ranks.py", "self.on_device.take_gpu()\n        self.losses.or_default",
+           "self.losses.or_default", ORDER),
     Mutant(f"{CUDA}/ipc/signals.py", "self._own[kind].record(self._stream)", "pass", ORDER),
     Mutant(f"{CUDA}/ipc/signals.py", "self._others[kind][rank].hold(self._stream)", "pass", ORDER),
     Mutant(f"{CUDA}/ipc/signals.py", "wait_until(Point.now(self._stream).is_reached, self._backs_off)", "pass", ORDER),
@@ -78,14 +79,14 @@ MUTANTS = (
     Mutant(f"{CUDA}/messages/staging.py", "self._copied.mark(stream)", "pass", ORDER),
     Mutant(f"{CUDA}/messages/staging.py", "self._buffer.is_free() and self._ready", "self._ready", STAGING),
     Mutant(f"{CUDA}/messages/staging.py", "self._buffer.hold(self)", "pass", STAGING),
-    Mutant(f"{CUDA}/library_calls.py", "        self._wait()\n        super().run", "        super().run", VALUES),
-    Mutant(f"{CUDA}/library_calls.py", "wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)\n        "
+    Mutant(f"{CUDA}/backend.py", "        self._wait()\n        super().run", "        super().run", VALUES),
+    Mutant(f"{CUDA}/backend.py", "wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)\n        "
            "self._calls", "self._calls", VALUES),
     Mutant(f"{CUDA}/device.py", "self.hold(stream)\n        if", "if", ORDER),
     Mutant("collectives/runtime/memories.py", "device.Point.of(after).hold()", "pass", STAGING),
-    Mutant(f"{KERNELS}/batches.py", "last.arrived.synchronize()", "pass", BATCHES),
-    Mutant(f"{KERNELS}/batches.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
-    Mutant(f"{KERNELS}/batches.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
+    Mutant(f"{KERNELS}/copies.py", "last.arrived.synchronize()", "pass", BATCHES),
+    Mutant(f"{KERNELS}/copies.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
+    Mutant(f"{KERNELS}/copies.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
     Mutant(f"{KERNELS}/recording.py", "arena.pin()", "pass", BATCHES),
     Mutant(f"{KERNELS}/recording.py", "with cupy.cuda.using_allocator(pool.malloc):", "if True:", BATCHES),
     Mutant("scaffe/memory/backing/pinned.py", "lane.stream.wait_event(self._reached)", "pass", MOVES),
@@ -94,10 +95,10 @@ MUTANTS = (
            MOVES),
     Mutant("scaffe/memory/backing/pinned.py", "self._done[number].record(lane.stream)", "pass", MOVES),
     Mutant("scaffe/nets/cuda_graphs.py", " and index not in self._net.steps.behind", "", WITHIN),
-    Mutant("scaffe/memory/run/device.py", "ahead.add(group.stop)", "pass", CUTS),
-    Mutant("scaffe/memory/run/device.py", "back.add(block.stop if index == block[-1] else block.start)", "pass",
+    Mutant("scaffe/memory/run/limited_net.py", "ahead.add(group.stop)", "pass", CUTS),
+    Mutant("scaffe/memory/run/limited_net.py", "back.add(block.stop if index == block[-1] else block.start)", "pass",
            MOVES),
-    Mutant("scaffe/memory/run/device.py", "step in updates or ", "", CUTS),
+    Mutant("scaffe/memory/run/limited_net.py", "step in updates or ", "", CUTS),
     Mutant("scaffe/nets/cuda_graphs.py", "self._claim(min(layers), max(layers))  # before", "pass  # before", MOVES),
     Mutant("scaffe/nets/cuda_graphs.py", "        for tier in self._net.tiers:\n            for step in ahead:\n",
            "        self._call(self._net.before_forward if is_forward else (), layers)\n"
@@ -105,35 +106,35 @@ MUTANTS = (
     Mutant("scaffe/memory/backing/pinned.py", "self._all - self._shown", "self._names.keys() - self._shown",
            PULLED),
     Mutant("scaffe/memory/run/executor.py", "self.enter()", "pass", TESTED),
-    Mutant("scaffe/memory/run/executor.py", "self._last.leave()", "pass", TESTED),
+    Mutant("scaffe/memory/run/executor.py", "self._last.offload()", "pass", TESTED),
     Mutant("scaffe/memory/backing/pinned.py", "number in self._changing and ", "", TESTED),
     Mutant("scaffe/memory/backing/pinned.py", "mover.wait(number)", "pass", TESTED),
-    Mutant("scaffe/training/device_memory.py", "cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])",
-           "pass", TESTED),
-    Mutant(f"{SERVER}/workers/device_rows.py", "self._lent.mark(self._cuda.get_current_stream())", "pass", ROWS),
-    Mutant(f"{SERVER}/memory/common.py", "self.leave(start + at * array.itemsize, (piece.stop - at) * array.itemsize)",
-           "pass", TABLES),
+    Mutant("scaffe/training/limited_memory.py",
+           "cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])", "pass", TESTED),
+    Mutant(f"{SERVER}/workers/buffers.py", "self._lent.mark(self._cuda.get_current_stream())", "pass", ROWS),
+    Mutant(f"{SERVER}/memory/common.py",
+           "self.release(start + at * array.itemsize, (chunk.stop - at) * array.itemsize)", "pass", TABLES),
     Mutant(f"{SERVER}/memory/common.py", "self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)", "pass",
            TABLES),
     Mutant(f"{SERVER}/memory/common.py", "self._pages.madvise(mmap.MADV_DONTNEED)", "pass", TABLES),
     Mutant(f"{SERVER}/memory/common.py", "raise CommError(found)", "pass", TABLES),
     Mutant("scaffe/mapped_files.py", "if not self._fault:", "if self._fault:", TABLES),
     Mutant(f"{SERVER}/shards/shard.py",
-           "self.tier.leave(self._addresses + mine.start * update.itemsize, update.nbytes)", "pass", TABLES),
+           "self.tier.release(self._addresses + mine.start * update.itemsize, update.nbytes)", "pass", TABLES),
     Mutant(f"{SERVER}/shards/shard.py",
-           "self._part.tier.leave(places, n_elems * self._total.itemsize)", "pass", TABLES),
+           "self._part.tier.release(addresses, n_elems * self._total.itemsize)", "pass", TABLES),
     Mutant(f"{SERVER}/server.py", "self._store.tier.look()", "pass", TABLES),
     Mutant("scaffe/memory/backing/disk.py", "self._moves.pop(number).wait()", "self._moves.pop(number)", SPILLED),
-    Mutant("scaffe/memory/backing/disk_lanes.py", "for error in [piece.exception() for piece in self._pieces]:",
+    Mutant("scaffe/memory/backing/disk_lanes.py", "for error in [chunk.exception() for chunk in self._chunks]:",
            "for error in []:", LANES),
     Mutant("scaffe/memory/backing/disk_lanes.py", "self._move(part, offset + start)",
            "self._move(part, offset)", LANES),
     Mutant("scaffe/memory/backing/disk_lanes.py", "ThreadPoolExecutor(N_AT_ONCE, name)", "ThreadPoolExecutor(1, name)",
            LANES),
     Mutant("scaffe/memory/run/executor.py", "self.mover.wait(number)", "pass", SPILLED),
-    Mutant("scaffe/memory/run/executor.py", "if action.do is Do.GONE:", "if False:", SPILLED),
+    Mutant("scaffe/memory/run/executor.py", "if action.do is Do.OFFLOADED:", "if False:", SPILLED),
     Mutant("scaffe/memory/run/executor.py", "self.updates.get(step, ())", "()", SPILLED),
-    Mutant("scaffe/training/streamed_state.py", "pass  # the others have the parameters", "return", SPILLED),
+    Mutant("scaffe/memory/run/chunked_updates.py", "pass  # the others have the parameters", "return", SPILLED),
     Mutant("scaffe/nets/net.py", "each.layer.keep(each.tops)", "pass", SIGNS),
     Mutant("layers/activation/relu.py", "        self.keep(top)", "        pass", SIGNS),
     Mutant("scaffe/nets/fusion.py", "not _is_summed(nodes, node)", "True", FUSED),
@@ -145,19 +146,19 @@ MUTANTS = (
     Mutant("scaffe/memory/problem/tensors.py", "for i in node.layer.filled_tops}", "for i in range(not node.bottoms)}",
            FILLED),
     Mutant("layers/fully_connected/inner_product.py", "self._plain is not None and rows.start > 0", "False", BY_ROWS),
-    Mutant("scaffe/training/streamed_state.py", "    compute()", "    pass", SPILLED),
-    Mutant("scaffe/training/row_gradients.py", "blob.bind_diff(None)", "pass", SPILLED),
-    Mutant("scaffe/training/row_gradients.py", "shard.gradient_at = start", "pass",
+    Mutant("scaffe/memory/run/chunked_updates.py", "self._rows[shard]()", "pass", SPILLED),
+    Mutant("scaffe/memory/run/chunked_updates.py", "blob.bind_diff(None)", "pass", SPILLED),
+    Mutant("scaffe/memory/run/chunked_updates.py", "shard.gradient_at = start", "pass",
            SPILLED),
-    Mutant("scaffe/memory/problem/saved_activations.py", "not in needed", "is not None", SIGNS),
+    Mutant("scaffe/memory/problem/activations.py", "not in needed", "is not None", SIGNS),
     Mutant("scaffe/memory/backing/disk.py", "self._backed.hide(self._pages.arrays[number])", "pass", SPILLED),
     Mutant("scaffe/memory/backing/disk.py", "self._backed.show(self._pages.arrays[number])", "pass", SPILLED),
-    Mutant("scaffe/memory/run/tested_nets.py", "self._bring()", "pass", SPILLED),
-    Mutant("scaffe/memory/run/tested_nets.py", "self._leave(self._held)", "pass", SPILLED),
-    Mutant("scaffe/memory/run/tested_nets.py", "self._leave(self._done[step])", "pass", SPILLED),
+    Mutant("scaffe/memory/run/testing_nets.py", "self._fetch()", "pass", SPILLED),
+    Mutant("scaffe/memory/run/testing_nets.py", "self._release(self._state)", "pass", SPILLED),
+    Mutant("scaffe/memory/run/testing_nets.py", "self._release(self._done[step])", "pass", SPILLED),
     Mutant("scaffe/memory/backing/disk.py", "in self._shown & set(numbers)", "in set(numbers)", SPILLED),
     Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", SPILLED),
-    *(Mutant("scaffe/training/state_below.py", "fetched(parameters) if", "parameters if", tests)
+    *(Mutant("scaffe/training/chunked_updates.py", "changing_in_forward(parameters) if", "parameters if", tests)
       for tests in (SPILLED, REPLICAS)),
     *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.apart.taken)", "self._due = set()", tests)
       for tests in (SPILLED, REPLICAS)),

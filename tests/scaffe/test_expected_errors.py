@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaffe.collectives.errors import RankLost
-from scaffe.errors import MissingFile, UserError
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError, MissingFile, UserError
 
 
 @pytest.mark.parametrize("kind", [UserError, MissingFile, LayerError])

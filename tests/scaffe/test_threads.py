@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import scaffe as caffe
-from scaffe import cores
+from scaffe import threads
 from scaffe.errors import UserError
 from scaffe.layers.kernels.cpu.threads.parts import n_threads
 from scaffe.threads import Thread
@@ -47,7 +47,7 @@ class Node:
     *((0, {"OMP_NUM_THREADS": nothing}, 8, 4) for nothing in ("", "0", "many", "-1", "99999999"))])
 def test_who_says_how_many(monkeypatch, wanted, variables, bound, expected):
     """The flag, SCAFFE_THREADS, OMP_NUM_THREADS, the cores that a launcher bound the rank to, its share of eight."""
-    for name in ("SCAFFE_THREADS", cores.OPENMP):
+    for name in ("SCAFFE_THREADS", threads.OPENMP):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -101,7 +101,7 @@ def test_numbers_of_threads_that_cannot_be(wrong):
 
 
 def test_threads_are_set_for_all_nets_and_left_to_the_environment_again(monkeypatch):
-    monkeypatch.setenv(cores.OPENMP, "3")
+    monkeypatch.setenv(threads.OPENMP, "3")
     try:
         caffe.set_threads(2)
         assert n_threads() == 2

@@ -30,7 +30,7 @@ class Doomed(Passing):
     def passed(self, n_passes):
         Doomed.n_all += 1
         for thread in threading.enumerate():
-            if thread.name == "collectives-newcomers":
+            if thread.name == "collectives-joining-ranks":
                 thread.join()
         if "join" not in sys.argv and Doomed.n_all in self._dooms:
             how, whom = self._dooms[Doomed.n_all]

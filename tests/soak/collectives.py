@@ -27,7 +27,7 @@ def main() -> int:
         form, own = chance.choice(("", "i")), chance.random() < 0.5
         n_chunks = chance.randint(0, 100)  # thousands of messages a call take seconds to set up
         chunk_bytes = 8 * (n_elems // n_chunks + 1) if n_chunks else 0
-        if not communicator.can(collective, name):
+        if not communicator.algorithms.can(collective, name):
             continue
         rows = reference.inputs(communicator.n_ranks, n_elems, dtype, op)
         array = communicator.alloc(n_elems, rows.dtype) if own else np.empty(n_elems, rows.dtype)

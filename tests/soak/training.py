@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.records.datum import encode_image
 from tests.scaffe.runs import command, write_solver
 

@@ -20,7 +20,7 @@ from scaffe.collectives.cuda.kernels import GatherRanks, kernels
 from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.datatypes import dtype_name
 from scaffe.collectives.shared.node import NodeCall, NodeGroup
-from scaffe.collectives.shared.schedule import BY_PARTS, Part, Segment, segments, within
+from scaffe.collectives.shared.schedule import BY_PARTS, Part, Segment, clipped, segments
 
 STAGE_BYTES = 32 << 20
 """A rank's staging window for buffers that are in no window. Assumed, not measured: a copy of it takes some 15 us at
@@ -59,15 +59,8 @@ class DeviceNode:
         """Queues one collective: in place where all ranks' arrays lie in one window, else through staging windows.
 
         Args:
-            collective: reduce, bcast, allreduce, reduce_scatter, allgather or gather.
+            collective, op, root, parts: as in NodeGroup.run, which says what is raised.
             array: flat CuPy array, of the same length on all ranks; overwritten.
-            op: sum, max, min or prod.
-            root: of reduce, bcast and gather.
-            parts: as `schedule.segments` has them.
-
-        Raises:
-            CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places
-                in windows; on the waiting ranks, when a peer is dead or late.
         """
         if self._group.n_ranks == 1:
             return
@@ -126,7 +119,7 @@ class DeviceNode:
                                       is_remote=len(set(self._cards)) > 1)
 
     def _segments(self, call: NodeCall, start: int, stop: int) -> list[Segment]:
-        return within(segments(call.collective, self._group.n_ranks, call.n_elems, call.root, call.parts), start, stop)
+        return clipped(segments(call.collective, self._group.n_ranks, call.n_elems, call.root, call.parts), start, stop)
 
 
 def workers(cards: Sequence[str], root: int) -> list[int]:
@@ -165,12 +158,12 @@ def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root
     if rank not in working:
         return
     if collective in BY_PARTS:
-        yield from within([part for part in parts if cards[_owner(collective, part)] == cards[rank]], start, stop)
+        yield from clipped([part for part in parts if cards[_owner(collective, part)] == cards[rank]], start, stop)
         return
     n_grains = -(-(stop - start) // GRAIN_ELEMS)
     bounds = plan.bounds(working.index(rank), len(working), n_grains)
     first, last = (start + grain * GRAIN_ELEMS for grain in bounds)
-    yield from within(parts, first, min(last, stop))
+    yield from clipped(parts, first, min(last, stop))
 
 
 def _owner(collective: str, part: Segment) -> int:
@@ -178,7 +171,7 @@ def _owner(collective: str, part: Segment) -> int:
 
 
 def gather_ranks(part: Segment) -> GatherRanks:
-    """Describes a segment's ranks as the gather kernel takes them: its targets are a run with one gap at most."""
+    """Describes a segment's ranks as the gather kernel takes them: targets are consecutive but for one gap at most."""
     first, last = part.targets[0], part.targets[-1]
     left_out = set(range(first, last + 1)) - set(part.targets)
     return GatherRanks(part.sources[0], len(part.sources), first, last - first + 1,

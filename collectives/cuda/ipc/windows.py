@@ -124,7 +124,7 @@ class DeviceWindows:
         return array
 
     def _retire(self, base: int) -> None:
-        """In whatever thread the last array goes: ``_bases`` keeps the address until the next window is made."""
+        """Runs in the thread that drops the last array: ``_bases`` keeps the address until the next window is made."""
         window = self._windows.pop(base)
         self._retired[window.serial] = window  # collected by the next allocation
 
@@ -219,7 +219,7 @@ def prove(windows: DeviceWindows, node_comm: Intracomm, name: str) -> None:
 
 
 def _agree(node_comm: Intracomm, name: str, otherwise: str, is_right: Callable[[], bool]) -> None:
-    """All ranks learn of the first that fails, or that is not right."""
+    """Raises CommError on all ranks where one fails or has a wrong result."""
     try:
         fault = "" if is_right() else f"{name} {otherwise}"
     except Exception as error:  # CuPy's CUDARuntimeError: not known by name without CuPy

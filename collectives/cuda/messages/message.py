@@ -1,4 +1,4 @@
-"""Steps that start one after another, each as soon as its condition holds: how messages follow the device."""
+"""Messages that follow the device's work: queues of steps, each of which starts once its condition holds."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from scaffe.collectives.cuda.kernels import kernels
 from scaffe.collectives.cuda.messages.message import DeviceMessage, StartQueues
 from scaffe.collectives.cuda.messages.staging import ForwardedSend, ReceiveBuffer, SendBuffer, StagedReceive, StagedSend
 from scaffe.collectives.cuda.streams import Span, Streams
-from scaffe.collectives.runtime.executor import RECEIVES_AHEAD
+from scaffe.collectives.runtime.engine import RECEIVES_AHEAD
 from scaffe.collectives.transport.transport import TAG, Message, Transport
 from scaffe.collectives.transport.wire import PackedMessage, UnpackedMessage
 

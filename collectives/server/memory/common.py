@@ -89,37 +89,41 @@ def _all_well(communicator: Communicator, own: tuple[int, int, str]) -> list[tup
 
 
 NAME = "scaffe-tables"  # where the file needs one for a moment
-PIECE_BYTES = 256 << 10
-"""Of an array that is gone through in a turn."""
+CHUNK_BYTES = 256 << 10
+"""How much of an array ``chunks`` takes at a time."""
 FOLIO_BYTES = 2 << 20
-"""A page that is used may bring those beside it that the system's cache has in one piece, aligned to so much."""
+"""Using a page may map those around it that the system's cache has in one folio, aligned to so much."""
 RESIDENT_BYTES = 2 * FOLIO_BYTES
-"""Of an array that is gone through: as much of it is in memory, at most."""
+"""At most so much of an array that is gone through is in memory."""
 
 
 class InMemory:
-    """Tables that stay in memory.
+    """The tier of tables in memory; `InFile` is that of tables in a file.
 
     Attributes:
-        keeps_all: whether they do.
+        keeps_all: whether all of the tables stay in memory.
     """
 
     keeps_all = True
 
-    def leave(self, addresses: np.ndarray, n_bytes: int) -> None:
-        """So many bytes at each of these addresses, int64, are not worked on any more; others than the tables' are
-        ignored. What they hold stays."""
+    def release(self, addresses: np.ndarray, n_bytes: int) -> None:
+        """Lets ``n_bytes`` at each of these addresses, int64, leave memory; the values stay.
 
-    def leave_all(self) -> None:
-        """Nothing is worked on any more."""
+        Addresses outside the tables are ignored.
+        """
 
-    def pieces(self, array: np.ndarray) -> Iterator[slice]:
-        """Slices in which to go through a flat array of the tables; each leaves memory after its turn."""
+    def release_all(self) -> None:
+        """Lets all tables leave memory; the values stay."""
+
+    def chunks(self, array: np.ndarray) -> Iterator[slice]:
+        """Slices in which to go through a flat array of the tables; each is released after its turn."""
         yield slice(0, array.size)
 
     def fault(self) -> str:
-        """What of the tables a disk has failed to write, in one line, as far as this rank is the one to say it; empty:
-        nothing is known. What was read before is right then."""
+        """What a disk has failed to write, in one line; empty where nothing is known, and what was read is right.
+
+        One rank of a node knows it.
+        """
         return ""
 
     def look(self) -> None:
@@ -131,8 +135,8 @@ class InMemory:
 class InFile(InMemory):
     """A file that all ranks of a node map. It has no name, so that it goes with the last process that maps it.
 
-    A page that leaves is the file's in the system's cache, which writes it and gives it up when memory is wanted: to
-    leave too early costs time, and never a value.
+    A released page stays in the system's cache until that writes it and needs its memory: to release too early costs
+    time, and never a value.
 
     Args:
         communicator: all ranks; each node has a file of its own. Collective.
@@ -163,7 +167,7 @@ class InFile(InMemory):
         self._start = self.memory.ctypes.data
         mapped_files.watch(self.memory, f"folder {folder}", communicator.rank if communicator.n_ranks > 1 else -1)
 
-    def leave(self, addresses: np.ndarray, n_bytes: int) -> None:
+    def release(self, addresses: np.ndarray, n_bytes: int) -> None:
         """See InMemory."""
         for at in (addresses - self._start).tolist():
             if 0 <= at < len(self._pages):
@@ -175,17 +179,17 @@ class InFile(InMemory):
         """See InMemory."""
         return "" if self._written is None else self._written.fault()
 
-    def leave_all(self) -> None:
+    def release_all(self) -> None:
         """See InMemory."""
         self._pages.madvise(mmap.MADV_DONTNEED)
 
-    def pieces(self, array: np.ndarray) -> Iterator[slice]:
+    def chunks(self, array: np.ndarray) -> Iterator[slice]:
         """See InMemory."""
-        start, n_elems = np.array([array.ctypes.data]), PIECE_BYTES // array.itemsize
+        start, n_elems = np.array([array.ctypes.data]), CHUNK_BYTES // array.itemsize
         for at in range(0, array.size, n_elems):
-            piece = slice(at, min(at + n_elems, array.size))
-            yield piece
-            self.leave(start + at * array.itemsize, (piece.stop - at) * array.itemsize)
+            chunk = slice(at, min(at + n_elems, array.size))
+            yield chunk
+            self.release(start + at * array.itemsize, (chunk.stop - at) * array.itemsize)
 
 
 def _file(folder: str, n_bytes: int) -> tuple[int, mmap.mmap]:

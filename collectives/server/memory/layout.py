@@ -10,7 +10,7 @@ from scaffe.collectives.server.memory.common import aligned
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.protocol.messages import Source
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.collectives.server.tables.table import Index, Table, pieces_of, stage_bytes
+from scaffe.collectives.server.tables.table import Index, Table, history_chunks, stage_bytes
 
 TABLES = frozenset({"values", "history", "copy", "update", "received"})
 """The first words of the keys of what is as long as tables; see ``contents``."""
@@ -19,7 +19,7 @@ Key = tuple[str | int, ...]
 
 
 def mail_slots(roles: Roles, batches: Sequence[Sized]) -> int:
-    """Slots for a mailbox that is not full before everybody has sent all that they may send without an answer."""
+    """Slots of a mailbox that holds all messages that all senders may send before they wait for an answer."""
     most = max((len(own) for own in batches), default=0)
     n_nodes = roles.topology.n_nodes
     n_senders = max(len(roles.workers), len(roles.shards)) * (1 if n_nodes == 1 else 2)
@@ -44,7 +44,7 @@ def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequ
         keeps for a rule; ("update", worker, batch) are update buffers of the node's workers;
         ("received", shard, worker, batch) has place for what one of the node's shards gets from other nodes under a
         worker's number; ("copy", shard, table's number, number) are second copies of other nodes' histories, and
-        ("stage", shard) has place for a piece of what is copied, on both nodes.
+        ("stage", shard) has place for a chunk of what is copied, on both nodes.
     """
     mailbox = mailbox_bytes(mail_slots(roles, batches))
     found: dict[Key, int] = {("shard", shard): mailbox for shard in roles.shards_on(node)}
@@ -70,12 +70,12 @@ def _copies(roles: Roles, node: int, tables: Mapping[Table, int]) -> dict[Key, i
         for number, (table, n_histories) in enumerate(tables.items()) for history in range(n_histories)
         for start, stop in [table.shard(shard, n_shards)]}
     for shard in (*roles.copies_on(node), *(s for s in roles.shards_on(node) if roles.copy_node(s) is not None)):
-        found["stage", shard] = stage_bytes(tables, pieces_of(tables, shard, n_shards))
+        found["stage", shard] = stage_bytes(tables, history_chunks(tables, shard, n_shards))
     return found
 
 
 def lay_out(held: Mapping[Key, int]) -> tuple[dict[Key, int], int]:
-    """Lay pieces of memory out one after the other, aligned.
+    """Lay blocks of memory out one after the other, aligned.
 
     Args:
         held: bytes by key.
@@ -131,7 +131,7 @@ def _received(roles: Roles, node: int, batches: Sequence[Sequence[Index]],
         for batch, worker in sources(roles, other, batches, joint):
             index = batches[worker][batch]
             for shard in roles.shards_on(node):
-                n_elems = int(index.within(*index.table.shard(shard, len(roles.shards)))[:, 2].sum())
+                n_elems = int(index.clipped(*index.table.shard(shard, len(roles.shards)))[:, 2].sum())
                 if n_elems:
                     yield ("received", shard, worker, batch), index, n_elems
 

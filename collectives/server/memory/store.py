@@ -32,7 +32,7 @@ class Store:
         values: each table's values, flat.
         histories: what the node's shards keep for a table's rule, by shard and table, flat, of the shard's interval.
         copies: second copies of other nodes' histories, as ``histories``.
-        stages: by shard, the memory of a piece on its way to the second copy, on both nodes.
+        stages: by shard, the memory of a chunk on its way to the second copy, on both nodes.
         updates: the update buffers of the node's workers, flat, by worker, in the order of batches.
         received: what other nodes' workers push to the node's shards, flat, by shard, worker and batch.
         shard_mail, worker_mail: mailboxes of the node's shards and workers, by number.
@@ -95,8 +95,8 @@ class Store:
                 return f"values of table {name!r}: expected {by_name[name].size} elements, got {np.size(array)}"
         for name, array in given.items():
             values, flat = by_name[name], np.ravel(array)
-            for piece in self.tier.pieces(values):
-                values[piece] = flat[piece]
+            for chunk in self.tier.chunks(values):
+                values[chunk] = flat[chunk]
         return ""
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.nodes.links import Links, Pace
+from scaffe.collectives.server.nodes.links import Links, PollingInterval
 from scaffe.collectives.server.nodes.proxy import Action, Arrivals, Proxy, Push
-from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Places, Staging, Strip
+from scaffe.collectives.server.nodes.transfers import ContiguousSpan, Incoming, Outgoing, RowPlacement, Staging
 from scaffe.collectives.server.protocol.keeper import Send
 from scaffe.collectives.server.protocol.mailbox import Mailbox
 from scaffe.collectives.server.protocol.messages import (
@@ -20,7 +20,6 @@ from scaffe.collectives.server.protocol.messages import (
     Copy,
     Final,
     Kept,
-    Leave,
     Letter,
     Message,
     Read,
@@ -28,6 +27,7 @@ from scaffe.collectives.server.protocol.messages import (
     Release,
     ToShard,
     Update,
+    WorkerLeft,
     decode,
     encode,
 )
@@ -45,21 +45,21 @@ class Gateway:
         store: the node's memory; in this rank's mailbox workers and its own shard put what is for other nodes.
         links: makes its messages, given what takes those that come.
         proxies: by number, the other nodes' shards for which this rank speaks.
-        places: where rows lie in this node's memory.
-        stages: by shard, where pieces of histories lie: of this rank's shard, and of those whose copies it receives.
+        placement: where rows lie in this node's memory.
+        stages: by shard, where chunks of histories lie: of this rank's shard, and of those whose copies it receives.
         fail: called in the thread with the error that ended it.
     """
 
     def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],
-                 Links], proxies: Mapping[int, Proxy], places: Places, stages: Mapping[int, Stage],
+                 Links], proxies: Mapping[int, Proxy], placement: RowPlacement, stages: Mapping[int, Stage],
                  fail: Callable[[BaseException], None]) -> None:
-        self._roles, self._proxies, self._places, self._fail = roles, proxies, places, fail
+        self._roles, self._proxies, self._placement, self._fail = roles, proxies, placement, fail
         self._stages = stages
         self._mail = store.gateway_mail[rank]
         self._shard_mail, self._worker_mail, self._clocks = store.shard_mail, store.worker_mail, store.clocks
         self._nodes = [node for node in range(roles.topology.n_nodes) if node != roles.topology.node_of_rank[rank]]
         own = [shard for shard, of in enumerate(roles.shards) if of == rank]
-        self._n_finals = places.n_tables * (len(proxies) + len(own) * len(self._nodes))  # to come and to go
+        self._n_finals = placement.n_tables * (len(proxies) + len(own) * len(self._nodes))  # to come and to go
         self._arrivals: dict[tuple[int, int], Arrivals] = defaultdict(Arrivals)  # by shard and sending node
         self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
         self._staging, self._backlog = Staging(store.tier), deque[Letter]()
@@ -81,11 +81,11 @@ class Gateway:
     # --- the thread
 
     def _run(self) -> None:
-        numbers, pace, n_letters = np.empty(N_NUMBERS, np.int64), Pace(), 0
+        numbers, polling, n_letters = np.empty(N_NUMBERS, np.int64), PollingInterval(), 0
         try:
             while not self._is_stopped and (self._n_finals or not self._links.is_idle or self._backlog):
                 n_done = self._links.poll() + n_letters
-                n_letters = self._take(numbers, pace.interval(n_done, self._links.is_busy, time.monotonic()))
+                n_letters = self._take(numbers, polling.interval(n_done, self._links.is_busy, time.monotonic()))
             self._links.close()
         except BaseException as error:
             self._fail(error)
@@ -113,7 +113,7 @@ class Gateway:
         sender, receiver, message = letter
         if isinstance(message, (Ready, Release)):
             self._answer(sender, receiver, message)
-        elif isinstance(message, (Update, Clock, Read, Leave)):
+        elif isinstance(message, (Update, Clock, Read, WorkerLeft)):
             self._carry_out(receiver, self._proxies[receiver].handle(message))
         elif isinstance(message, Copy):
             self._copy(sender, message)
@@ -131,8 +131,8 @@ class Gateway:
                 self._links.tell(self._roles.shards[shard], encode(action.message, action.message.worker, shard))
 
     def _push(self, shard: int, push: Push) -> None:
-        arrays, strip = self._places.updated(push.update.batch, push.workers, shard)
-        transfer = Outgoing(arrays, strip, self._staging,
+        arrays, span = self._placement.updated(push.update.batch, push.workers, shard)
+        transfer = Outgoing(arrays, span, self._staging,
                             lambda: self._carry_out(shard, self._proxies[shard].sent(push)))
         self._links.send(self._roles.shards[shard], encode(push.update, push.update.worker, shard), transfer)
 
@@ -142,23 +142,23 @@ class Gateway:
         if isinstance(message, Release):
             self._links.tell(peer, encode(message, shard, worker))
             return
-        values, strip = self._places.read(message.batch, worker, shard)
-        self._links.send(peer, encode(message, shard, worker), Outgoing([values], strip, self._staging, _nothing))
+        values, span = self._placement.read(message.batch, worker, shard)
+        self._links.send(peer, encode(message, shard, worker), Outgoing([values], span, self._staging, _nothing))
 
     def _copy(self, shard: int, copy: Copy) -> None:
-        """A shard of ours sends a piece of its histories to their second copy."""
-        array, peer = self._stages[shard].array(copy.piece), self._roles.copier(shard)
+        """A shard of ours sends a chunk of its histories to their second copy."""
+        array, peer = self._stages[shard].array(copy.chunk), self._roles.copier(shard)
         if peer is not None:
-            transfer = Outgoing([array], Strip.all_of(array), self._staging, _nothing, yields=True)
+            transfer = Outgoing([array], ContiguousSpan.all_of(array), self._staging, _nothing, yields=True)
             self._links.send(peer, encode(copy, shard), transfer)
 
     def _finish(self, shard: int) -> None:
         """A shard of ours is done: every other node gets its last values."""
         for node in self._nodes:
-            for table in range(self._places.n_tables):
-                values, strip = self._places.held(table, shard)
+            for table in range(self._placement.n_tables):
+                values, span = self._placement.held(table, shard)
                 self._links.send(self._roles.carrier(node, shard), encode(Final(table), shard),
-                                 Outgoing([values], strip, self._staging, self._count_final))
+                                 Outgoing([values], span, self._staging, self._count_final))
 
     def _count_final(self) -> None:
         self._n_finals -= 1
@@ -170,8 +170,8 @@ class Gateway:
         if isinstance(message, (Ready, Final)):
             self._expect(sender, receiver, message, tag, peer)
         elif isinstance(message, Copy):
-            array = self._stages[sender].array(message.piece)
-            self._links.receive(peer, tag, Incoming(array, Strip.all_of(array), self._staging,
+            array = self._stages[sender].array(message.chunk)
+            self._links.receive(peer, tag, Incoming(array, ContiguousSpan.all_of(array), self._staging,
                                                     lambda: self._keep(sender, message)))
         elif isinstance(message, Kept):
             self._put(self._shard_mail[receiver], numbers)
@@ -179,17 +179,17 @@ class Gateway:
             self._carry_out(sender, self._proxies[sender].released((message.batch, receiver)))
         elif isinstance(message, Update):
             self._arrivals[receiver, self._roles.node_of_worker(sender)].announced(message)
-            values, strip = self._places.received(message.batch, sender, receiver)
-            self._links.receive(peer, tag, Incoming(values, strip, self._staging,
+            values, span = self._placement.received(message.batch, sender, receiver)
+            self._links.receive(peer, tag, Incoming(values, span, self._staging,
                                                     lambda: self._landed(receiver, message)))
         elif message is not None:
             self._note_clock(message)
             self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))
 
     def _keep(self, shard: int, copy: Copy) -> None:
-        """A piece of the copy has come, all of it."""
-        self._stages[shard].place(copy.piece)
-        self._links.tell(self._roles.shards[shard], encode(Kept(copy.piece), shard, shard))
+        """A chunk of the copy has come, all of it."""
+        self._stages[shard].place(copy.chunk)
+        self._links.tell(self._roles.shards[shard], encode(Kept(copy.chunk), shard, shard))
 
     def _note_clock(self, message: ToShard) -> None:
         """Keep other nodes' clocks for errors that name the slowest."""
@@ -207,12 +207,12 @@ class Gateway:
     def _expect(self, shard: int, worker: int, message: Ready | Final, tag: int, peer: int) -> None:
         """Rows for this node's copy of a table are received one answer after the other: rows may be the same."""
         if isinstance(message, Ready):
-            table = self._places.table_of(message.batch)
-            values, strip = self._places.read(message.batch, worker, shard)
+            table = self._placement.table_of(message.batch)
+            values, span = self._placement.read(message.batch, worker, shard)
         else:
-            table, (values, strip) = message.table, self._places.held(message.table, shard)
+            table, (values, span) = message.table, self._placement.held(message.table, shard)
         queue = self._queues[shard, table]
-        transfer = Incoming(values, strip, self._staging, lambda: self._filled(shard, worker, message, queue))
+        transfer = Incoming(values, span, self._staging, lambda: self._filled(shard, worker, message, queue))
         queue.append((peer, tag, transfer))
         if len(queue) == 1:
             self._links.receive(peer, tag, transfer)

@@ -21,7 +21,7 @@ N_AHEAD = 8  # chunks of a transfer that can be received at once
 
 
 class _Lane:
-    """What this process sends to one peer.
+    """The transfers of this process to one peer, and which of them sends its next chunk.
 
     The chunks of its transfers alternate: the oldest transfer's, then that of the transfer with least left to send. So
     big ones end in the order they were begun, and small ones do not wait for them. Those that yield wait for the rest.
@@ -117,8 +117,11 @@ class Links:
         self._under_way[message] = lambda: self._control(message)
 
     def _control(self, message: PendingMessage) -> None:
-        """A receive is done: where another thread moves MPI on, it may be found before one posted, and done, earlier.
-        Messages of a peer come into receives in the order posted, so they are taken in that order."""
+        """Takes the message of a receive that is done, after those of receives posted earlier.
+
+        Messages of a peer go to receives in the order posted; where another thread calls MPI, a later receive may be
+        found done first.
+        """
         self._done.add(message)
         while (first := self._controls[0])[0] in self._done:
             self._controls.popleft()
@@ -177,11 +180,11 @@ SHARE_OF_TIME = 1 / 16  # of the time since the last event, while no rows are un
 CHUNKS_A_POLL = 3  # a small part of a window: links stay busy meanwhile
 
 
-class Pace:
+class PollingInterval:
     """The interval between polls.
 
-    While rows are under way it is as long as some chunks take, so that polling costs little however fast the network
-    is; otherwise it is a share of the time that nothing has happened.
+    While rows are under way it is the time of some chunks, so that polling costs little at any network speed; otherwise
+    it is a share of the time since the last message.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What stands on a node for one shard of another node: a state machine. Pure, no I/O.
+"""The proxy of another node's shard: a state machine. Pure, no I/O.
 
 The node's workers talk to it as to the shard. It sums their updates and pushes once for all of them, and it pulls
 once for all who need rows of the same age. To the shard the node looks like one worker, called by the node's label:
@@ -12,11 +12,12 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from scaffe.collectives.messages import message
 from scaffe.collectives.server.protocol.keeper import Send
-from scaffe.collectives.server.protocol.messages import Clock, Leave, Read, Ready, Release, Source, ToShard, Update
+from scaffe.collectives.server.protocol.messages import Clock, Read, Ready, Release, Source, ToShard, Update, WorkerLeft
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Push:
     """Send the shard the sum of these workers' updates of a batch, in this order; ``update`` announces it."""
 
@@ -24,14 +25,14 @@ class Push:
     workers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Tell:
     """Send the shard a message, which it must not see before the pushes so far have arrived.
 
     A ``Read`` has the request's number as its clock, so that answers tell which they are of.
     """
 
-    message: Clock | Read | Leave
+    message: Clock | Read | WorkerLeft
 
 
 Action = Push | Tell | Send
@@ -117,7 +118,7 @@ class Proxy:
                 yield from self._answer(source, reads, held)
         if not self._clocks and not waiting and not self._has_left:
             self._has_left = True
-            yield Tell(Leave(self._label))
+            yield Tell(WorkerLeft(self._label))
 
     def _push(self, source: Source) -> Iterator[Action]:
         """The push of what has come, unless slack 0 waits for more workers."""
@@ -170,7 +171,7 @@ class Proxy:
 
 
 class Arrivals:
-    """What has come over one link: pushes, announced in order, whose rows arrive in any order; other messages."""
+    """Orders what has come over one link: pushes are announced in order, their rows arrive in any order."""
 
     def __init__(self) -> None:
         self._queue: deque[ToShard] = deque()
@@ -184,7 +185,7 @@ class Arrivals:
         self._queue.remove(update)
         return [update, *self._front()]
 
-    def came(self, message: Clock | Read | Leave) -> list[ToShard]:
+    def came(self, message: Clock | Read | WorkerLeft) -> list[ToShard]:
         """A message without rows. Returns what the shard may act on now: nothing while earlier pushes are open."""
         self._queue.append(message)
         return self._front()

@@ -1,4 +1,4 @@
-"""Runs of elements of an array, taken as one piece."""
+"""Rows on their way between nodes: where they lie, and transfers of them in chunks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from scaffe.collectives.planning.datatypes import OPS
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.tables.table import Index, Table
-from scaffe.collectives.shared.kernels import combine2, gather_runs, scatter_runs
+from scaffe.collectives.shared.kernels import combine2, gather_ranges, scatter_ranges
 
 
-class Strip:
-    """Some runs of an array, one after the other, as if they were one piece.
+class ContiguousSpan:
+    """Some ranges of an array's elements, seen as one contiguous span.
 
     Args:
-        starts, lengths: int64 (n_runs,), offset in the array and elements of each run. Neighbours become one run.
+        starts, lengths: int64 (n_ranges,), offset in the array and elements of each range. Adjacent ones are merged.
 
     Attributes:
-        n_elems: of all runs.
+        n_elems: of all ranges.
     """
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray) -> None:
@@ -31,33 +31,33 @@ class Strip:
         self._offsets = np.append((np.cumsum(lengths) - lengths)[first], self.n_elems)
 
     @classmethod
-    def all_of(cls, array: np.ndarray) -> Strip:
+    def all_of(cls, array: np.ndarray) -> ContiguousSpan:
         """The whole of an array."""
         return cls(np.zeros(1, np.int64), np.array([array.size]))
 
     def slice(self, at: int, n_elems: int) -> slice | None:
-        """Where elements [at, at + n_elems) lie in the array, if in one piece; else None."""
-        run = int(np.searchsorted(self._offsets, at, "right")) - 1 if len(self._starts) > 1 else 0
-        if at + n_elems > self._offsets[run + 1]:
+        """Where elements [at, at + n_elems) of the span lie in the array, if contiguous there; else None."""
+        which = int(np.searchsorted(self._offsets, at, "right")) - 1 if len(self._starts) > 1 else 0
+        if at + n_elems > self._offsets[which + 1]:
             return None
-        start = int(self._starts[run]) + at - int(self._offsets[run])
+        start = int(self._starts[which]) + at - int(self._offsets[which])
         return slice(start, start + n_elems)
 
     def gather(self, array: np.ndarray, at: int, buffer: np.ndarray) -> None:
-        """Copy elements [at, at + len(buffer)) of the strip from the array to the buffer."""
-        gather_runs(array, self._within(at, at + buffer.size), buffer)
+        """Copy elements [at, at + len(buffer)) of the span from the array to the buffer."""
+        gather_ranges(array, self._clipped(at, at + buffer.size), buffer)
 
     def scatter(self, buffer: np.ndarray, at: int, array: np.ndarray) -> None:
         """The inverse of ``gather``."""
-        scatter_runs(array, self._within(at, at + buffer.size), buffer)
+        scatter_ranges(array, self._clipped(at, at + buffer.size), buffer)
 
-    def _within(self, at: int, stop: int) -> np.ndarray:
-        """The runs clipped to [at, stop), int64 (n_runs, 3): offset in the array, offset from ``at`` on, length."""
-        runs = np.s_[np.searchsorted(self._offsets, at, "right") - 1 : np.searchsorted(self._offsets, stop, "left")]
-        offsets = self._offsets[:-1][runs]
+    def _clipped(self, at: int, stop: int) -> np.ndarray:
+        """The ranges clipped to [at, stop), int64 (n_ranges, 3): offset in the array, offset from ``at`` on, length."""
+        ranges = np.s_[np.searchsorted(self._offsets, at, "right") - 1 : np.searchsorted(self._offsets, stop, "left")]
+        offsets = self._offsets[:-1][ranges]
         first = np.maximum(offsets, at)
-        last = np.minimum(self._offsets[1:][runs], stop)
-        return np.stack([self._starts[runs] + first - offsets, first - at, last - first], axis=1)
+        last = np.minimum(self._offsets[1:][ranges], stop)
+        return np.stack([self._starts[ranges] + first - offsets, first - at, last - first], axis=1)
 
 
 CHUNK_BYTES = 63 << 10
@@ -67,7 +67,7 @@ SUM = OPS.index("sum")
 
 
 class Staging:
-    """Chunks of memory that are used again and again; for one thread. ``tier`` has what is sent and received."""
+    """A pool of chunks of memory, for one thread. ``tier``: that of the tables that are sent and received."""
 
     def __init__(self, tier: InMemory | None = None) -> None:
         self._tier = tier or InMemory()
@@ -79,26 +79,26 @@ class Staging:
         return whole[: n_elems * dtype.itemsize].view(dtype)
 
     def give_back(self, chunk: np.ndarray) -> None:
-        """``chunk``, which ``take`` gave, is not used any more."""
+        """Gives a chunk from ``take`` back."""
         self._free.append(chunk.base)  # type: ignore[arg-type]
 
-    def leave(self, rows: np.ndarray) -> None:
-        """Rows in one piece, of a table or of ours, have been sent, added or received."""
-        self._tier.leave(np.array([rows.ctypes.data]), rows.nbytes)
+    def release(self, rows: np.ndarray) -> None:
+        """Releases contiguous rows that have been sent, added or received; see ``InMemory.release``."""
+        self._tier.release(np.array([rows.ctypes.data]), rows.nbytes)
 
 
 class Transfer:
-    """What sending and receiving have in common; ``staging`` has memory for chunks that are not in one piece.
+    """The base of sending and receiving rows; ``staging`` has memory for chunks that are not contiguous.
 
     Attributes:
         n_left: elements that have not been handed out yet.
         n_under_way: chunks handed out and not done.
-        done: called by who sends or receives the chunks, when all are done.
+        done: what ``Links`` calls when all chunks are done.
     """
 
-    def __init__(self, strip: Strip, dtype: np.dtype, staging: Staging, done: Callable[[], None]) -> None:
-        self._strip, self._dtype, self._staging, self.done = strip, dtype, staging, done
-        self.n_left, self.n_under_way = strip.n_elems, 0
+    def __init__(self, span: ContiguousSpan, dtype: np.dtype, staging: Staging, done: Callable[[], None]) -> None:
+        self._span, self._dtype, self._staging, self.done = span, dtype, staging, done
+        self.n_left, self.n_under_way = span.n_elems, 0
         self._staged: dict[int, int] = {}  # chunks of ours, by address: the first element
 
     @property
@@ -113,7 +113,7 @@ class Transfer:
 
     def _advance(self) -> tuple[int, int]:
         """The next chunk: its first element and how many."""
-        at = self._strip.n_elems - self.n_left
+        at = self._span.n_elems - self.n_left
         n_elems = min(self.n_left, CHUNK_BYTES // self._dtype.itemsize)
         self.n_left -= n_elems
         self.n_under_way += 1
@@ -125,34 +125,34 @@ class Outgoing(Transfer):
 
     Args:
         arrays: flat, of one dtype.
-        strip: the elements, the same of all arrays.
+        span: the elements, the same of all arrays.
         staging, done: see ``Transfer``.
         yields: whether they wait for other rows to the same peer.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray], strip: Strip, staging: Staging, done: Callable[[], None],
+    def __init__(self, arrays: Sequence[np.ndarray], span: ContiguousSpan, staging: Staging, done: Callable[[], None],
                  yields: bool = False) -> None:
-        super().__init__(strip, arrays[0].dtype, staging, done)
+        super().__init__(span, arrays[0].dtype, staging, done)
         self._arrays, self.yields = arrays, yields
 
     def next(self) -> np.ndarray:
         """The next chunk, contiguous; ``finish`` gives it back."""
         at, n_elems = self._advance()
-        place = self._strip.slice(at, n_elems)
+        place = self._span.slice(at, n_elems)
         if place is not None and len(self._arrays) == 1:
             return self._arrays[0][place]
         total = self._stage(at, n_elems)
-        self._strip.gather(self._arrays[0], at, total)
+        self._span.gather(self._arrays[0], at, total)
         for array in self._arrays[1:]:
             self._add(array, place, at, total)
         for array in self._arrays if place is not None else ():
-            self._staging.leave(array[place])
+            self._staging.release(array[place])
         return total
 
     def finish(self, chunk: np.ndarray) -> None:
         """A chunk has been sent."""
         self.n_under_way -= 1
-        self._staging.leave(chunk)
+        self._staging.release(chunk)
         if self._staged and self._staged.pop(chunk.ctypes.data, -1) >= 0:
             self._staging.give_back(chunk)
 
@@ -161,7 +161,7 @@ class Outgoing(Transfer):
             combine2(total, array[place], total, SUM)
             return
         part = self._staging.take(total.size, self._dtype)
-        self._strip.gather(array, at, part)
+        self._span.gather(array, at, part)
         combine2(total, part, total, SUM)
         self._staging.give_back(part)
 
@@ -171,36 +171,36 @@ class Incoming(Transfer):
 
     Args:
         array: flat.
-        strip: the elements that are written.
+        span: the elements that are written.
         staging, done: see ``Transfer``.
     """
 
-    def __init__(self, array: np.ndarray, strip: Strip, staging: Staging, done: Callable[[], None]) -> None:
-        super().__init__(strip, array.dtype, staging, done)
+    def __init__(self, array: np.ndarray, span: ContiguousSpan, staging: Staging, done: Callable[[], None]) -> None:
+        super().__init__(span, array.dtype, staging, done)
         self._array = array
 
     def next(self) -> np.ndarray:
         """Memory for the next chunk, contiguous; ``finish`` takes it when it has been filled."""
         at, n_elems = self._advance()
-        place = self._strip.slice(at, n_elems)
+        place = self._span.slice(at, n_elems)
         return self._stage(at, n_elems) if place is None else self._array[place]
 
     def finish(self, chunk: np.ndarray) -> None:
         """A chunk has been filled."""
         self.n_under_way -= 1
-        self._staging.leave(chunk)
+        self._staging.release(chunk)
         at = self._staged.pop(chunk.ctypes.data, -1) if self._staged else -1
         if at >= 0:
-            self._strip.scatter(chunk, at, self._array)
+            self._span.scatter(chunk, at, self._array)
             self._staging.give_back(chunk)
 
 
-Place = tuple[np.ndarray, Strip]
+Place = tuple[np.ndarray, ContiguousSpan]
 """An array and the elements of it that are meant."""
 
 
-class Places:
-    """Finds rows in a node's memory; what it has found once it knows.
+class RowPlacement:
+    """Finds where rows lie in a node's memory; results are cached.
 
     Args:
         store: the memory.
@@ -217,35 +217,35 @@ class Places:
         self.n_tables = len(tables)
         self._table_of = [tables.index(index.table) for index in batches[0]]
         self._store, self._tables, self._batches, self._n_shards = store, tables, batches, n_shards
-        self._runs: dict[tuple[int, int, int], tuple[Strip, Strip]] = {}
+        self._ranges: dict[tuple[int, int, int], tuple[ContiguousSpan, ContiguousSpan]] = {}
 
-    def updated(self, batch: int, workers: Sequence[int], shard: int) -> tuple[list[np.ndarray], Strip]:
-        """Some workers' update buffers of a batch, which is the same for all, and the part that a shard holds."""
-        return [self._store.updates[w][batch] for w in workers], self._strips(batch, workers[0], shard)[1]
+    def updated(self, batch: int, workers: Sequence[int], shard: int) -> tuple[list[np.ndarray], ContiguousSpan]:
+        """Some workers' update buffers of a batch, whose rows are the same for all, and the part that a shard holds."""
+        return [self._store.updates[w][batch] for w in workers], self._spans(batch, workers[0], shard)[1]
 
     def received(self, batch: int, worker: int, shard: int) -> Place:
         """Where a shard of this node gets the update that comes under a worker's number from another node."""
         array = self._store.received[shard, worker, batch]
-        return array, Strip.all_of(array)
+        return array, ContiguousSpan.all_of(array)
 
     def read(self, batch: int, worker: int, shard: int) -> Place:
         """The part of a worker's batch that a shard holds, among the table's values."""
-        return self._store.values[self._batches[worker][batch].table], self._strips(batch, worker, shard)[0]
+        return self._store.values[self._batches[worker][batch].table], self._spans(batch, worker, shard)[0]
 
     def held(self, table: int, shard: int) -> Place:
         """All that a shard holds of a table."""
         start, stop = self._tables[table].shard(shard, self._n_shards)
-        return self._store.values[self._tables[table]], Strip(np.array([start]), np.array([stop - start]))
+        return self._store.values[self._tables[table]], ContiguousSpan(np.array([start]), np.array([stop - start]))
 
     def table_of(self, batch: int) -> int:
         """The number of a batch's table."""
         return self._table_of[batch]
 
-    def _strips(self, batch: int, worker: int, shard: int) -> tuple[Strip, Strip]:
+    def _spans(self, batch: int, worker: int, shard: int) -> tuple[ContiguousSpan, ContiguousSpan]:
         """The part of a batch that a shard holds: among the table's values, and in the batch's buffers."""
         key = batch, worker, shard
-        if key not in self._runs:
+        if key not in self._ranges:
             index = self._batches[worker][batch]
-            runs = index.within(*index.table.shard(shard, self._n_shards))
-            self._runs[key] = Strip(runs[:, 0], runs[:, 2]), Strip(runs[:, 1], runs[:, 2])
-        return self._runs[key]
+            ranges = index.clipped(*index.table.shard(shard, self._n_shards))
+            self._ranges[key] = ContiguousSpan(ranges[:, 0], ranges[:, 2]), ContiguousSpan(ranges[:, 1], ranges[:, 2])
+        return self._ranges[key]

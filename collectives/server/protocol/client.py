@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.server.protocol.messages import Clock, Leave, Read, Ready, Settings, ToShard, ToWorker, Update
+from scaffe.collectives.server.protocol.messages import (
+    Clock,
+    Read,
+    Ready,
+    Settings,
+    ToShard,
+    ToWorker,
+    Update,
+    WorkerLeft,
+)
 
 
 @dataclass
@@ -191,7 +200,7 @@ class Client:
         if self._has_left:
             return []
         self._has_left = True
-        return [(shard, Leave(self.worker)) for shard in range(self._n_shards)]
+        return [(shard, WorkerLeft(self.worker)) for shard in range(self._n_shards)]
 
     def handle(self, shard: int, message: ToWorker) -> None:
         """Update the state from a message that ``shard`` sent."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
+from scaffe.collectives.messages import message
 from scaffe.collectives.server.protocol.messages import (
     Clock,
-    Leave,
     Read,
     Ready,
     Release,
@@ -21,10 +20,11 @@ from scaffe.collectives.server.protocol.messages import (
     ToShard,
     ToWorker,
     Update,
+    WorkerLeft,
 )
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Apply:
     """Sum these workers' updates of a batch, in this order, and do one step of the table's rule with the sum."""
 
@@ -33,7 +33,7 @@ class Apply:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Send:
     """Send a message to a worker."""
 
@@ -79,7 +79,7 @@ class Keeper:
             return list(self._admitted())
         if isinstance(message, Clock):
             self.clocks[message.worker] = message.clock + 1
-        elif isinstance(message, Leave):
+        elif isinstance(message, WorkerLeft):
             self.workers.discard(message.worker)
         return list(self._advanced())
 

@@ -5,11 +5,11 @@ From one node to another the rows of an ``Update``, a ``Ready``, a ``Copy`` or a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
+
+from scaffe.collectives.messages import Codec, Form, message
 
 Source = tuple[int, int]
 """What goes from node to node by itself: a batch, and the worker whose rows they are, or the node's label."""
@@ -17,7 +17,7 @@ Settings = tuple[float, float]
 """What a rule is told of one update: a learning rate, and how many iterations were done before."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Update:
     """A worker updated a batch's rows in its iteration ``clock``."""
 
@@ -26,8 +26,18 @@ class Update:
     clock: int
     settings: Settings = (1.0, 0.0)
 
+    @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return self.settings[0]
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def iteration(self) -> float:
+        """How many iterations were done before."""
+        return self.settings[1]
+
+
+@message
 class Clock:
     """A worker finished its iteration ``clock``."""
 
@@ -35,7 +45,7 @@ class Clock:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Read:
     """A worker in its iteration ``clock`` wants a batch's rows, with every worker's updates of iterations < ``age``."""
 
@@ -45,14 +55,14 @@ class Read:
     age: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+@message
+class WorkerLeft:
     """A worker makes no more updates: from now on nobody waits for it."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Ready:
     """To a worker: the rows it asked for in ``clock`` now include every worker's updates of iterations < ``age``."""
 
@@ -61,42 +71,37 @@ class Ready:
     age: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Release:
     """To a worker: its update of the batch has been applied and the update buffer may be reused."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Final:
     """To a node, once all workers have left: the shard's part of a table follows, as it is now and remains."""
 
     table: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Copy:
-    """To the node that keeps a shard's second copy: a piece of the shard's histories follows."""
+    """To the node that keeps a shard's second copy: a chunk of the shard's histories follows."""
 
-    piece: int
+    chunk: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Kept:
-    """To a shard: the piece is in its place in the second copy."""
+    """To a shard: the chunk is in its place in the second copy."""
 
-    piece: int
+    chunk: int
 
 
-ToShard = Update | Clock | Read | Leave
+ToShard = Update | Clock | Read | WorkerLeft
 ToWorker = Ready | Release
 Message = ToShard | ToWorker | Final | Copy | Kept
-
-
-UPDATE, CLOCK, READ, LEAVE, READY, RELEASE, FINAL, STOP, COPY, KEPT = range(10)
-N_NUMBERS = 7
-_LINE = Struct("=q2i3q2d")
 
 
 class Letter(NamedTuple):
@@ -107,8 +112,23 @@ class Letter(NamedTuple):
     message: Message | None
 
 
+N_NUMBERS = 7
+_CODEC = Codec(N_NUMBERS, [  # columns: batch (or table, or chunk), clock, age, rate, iteration
+    Form(Update, "2q8x2d", ("batch", "clock", "rate", "iteration"),
+         lambda worker, batch, clock, rate, iteration: Update(worker, batch, clock, (rate, iteration))),
+    Form(Clock, "8xq", ("clock",), Clock),
+    Form(Read, "3q", ("batch", "clock", "age"), Read),
+    Form(WorkerLeft, "", (), WorkerLeft),
+    Form(Ready, "3q", ("batch", "clock", "age"), lambda _, *numbers: Ready(*numbers)),
+    Form(Release, "q", ("batch",), lambda _, batch: Release(batch)),
+    Form(Final, "q", ("table",), lambda _, table: Final(table)),
+    None,
+    Form(Copy, "q", ("chunk",), lambda _, chunk: Copy(chunk)),
+    Form(Kept, "q", ("chunk",), lambda _, chunk: Kept(chunk))])
+
+
 def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarray:
-    """Encode one message.
+    """Packs one message.
 
     Args:
         message: the message; None says that the sender, a shard, is done.
@@ -116,55 +136,11 @@ def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarra
         receiver: number of the shard or worker that it is for.
 
     Returns:
-        int64 (7,): kind; sender and receiver, int32 each; batch, clock, age, and two float64 values stored as their
-        bit patterns.
+        int64 (7,); float64 values are in it by their bit patterns.
     """
-    batch = clock = age = 0
-    rate = iteration = 0.0
-    kind = STOP
-    if isinstance(message, Update):
-        kind, batch, clock, (rate, iteration) = UPDATE, message.batch, message.clock, message.settings
-    elif isinstance(message, Clock):
-        kind, clock = CLOCK, message.clock
-    elif isinstance(message, Read):
-        kind, batch, clock, age = READ, message.batch, message.clock, message.age
-    elif isinstance(message, Leave):
-        kind = LEAVE
-    elif isinstance(message, Ready):
-        kind, batch, clock, age = READY, message.batch, message.clock, message.age
-    elif isinstance(message, Release):
-        kind, batch = RELEASE, message.batch
-    elif isinstance(message, Final):
-        kind, batch = FINAL, message.table
-    elif isinstance(message, Copy):
-        kind, batch = COPY, message.piece
-    elif isinstance(message, Kept):
-        kind, batch = KEPT, message.piece
-    numbers = np.empty(N_NUMBERS, np.int64)
-    _LINE.pack_into(numbers.data, 0, kind, sender, receiver, batch, clock, age, rate, iteration)
-    return numbers
+    return _CODEC.encode(message, sender, receiver)
 
 
 def decode(numbers: np.ndarray) -> Letter:
     """The inverse of ``encode``."""
-    kind, sender, receiver, batch, clock, age, rate, iteration = _LINE.unpack(numbers.data)
-    message: Message | None = None
-    if kind == UPDATE:
-        message = Update(sender, batch, clock, (rate, iteration))
-    elif kind == CLOCK:
-        message = Clock(sender, clock)
-    elif kind == READ:
-        message = Read(sender, batch, clock, age)
-    elif kind == LEAVE:
-        message = Leave(sender)
-    elif kind == READY:
-        message = Ready(batch, clock, age)
-    elif kind == RELEASE:
-        message = Release(batch)
-    elif kind == FINAL:
-        message = Final(batch)
-    elif kind == COPY:
-        message = Copy(batch)
-    elif kind == KEPT:
-        message = Kept(batch)
-    return Letter(sender, receiver, message)
+    return Letter(*_CODEC.decode(numbers))

@@ -1,4 +1,4 @@
-"""Second copies of shards' histories on other nodes, which outlive the node that holds the shards."""
+"""Second copies of shards' histories on other nodes, which survive the loss of the shard's node."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.protocol.messages import Copy
-from scaffe.collectives.server.tables.table import Piece, Table, pieces_of
+from scaffe.collectives.server.tables.table import HistoryChunk, Table, history_chunks
 
 ROUNDS_APART = 4
-"""A piece goes again after so many rounds. The sum of gradients that momentum 0.9 keeps is 7 updates long."""
+"""A chunk is sent again after so many rounds. The sum of gradients that momentum 0.9 keeps is 7 updates long."""
 MOST_ROUNDS = 16
-"""So many rounds a copy may be behind: reached only where a whole copy takes longer than the workers need for them."""
+"""How many rounds a copy may be behind. Updates wait for it only where sending all chunks takes longer than that."""
 
 
 def updates_a_round(n_workers: int, slack: float) -> int:
@@ -23,26 +23,26 @@ def updates_a_round(n_workers: int, slack: float) -> int:
 
 
 class Copying:
-    """The sending side of one shard's copy, which is as new as the shard where this begins.
+    """Decides which chunk of a shard is sent to its copy next. At first the copy equals the shard.
 
     Args:
-        pieces: of the shard; none where it has no copy.
+        chunks: of the shard; none where it has no copy.
         n_tables: how many tables there are.
         a_round: updates of a table that make a round; see ``updates_a_round``.
     """
 
-    def __init__(self, pieces: Sequence[Piece], n_tables: int, a_round: int) -> None:
-        self._table_of = np.array([piece.table for piece in pieces], np.int64)
+    def __init__(self, chunks: Sequence[HistoryChunk], n_tables: int, a_round: int) -> None:
+        self._table_of = np.array([chunk.table for chunk in chunks], np.int64)
         self._apart, self._most = ROUNDS_APART * a_round, MOST_ROUNDS * a_round
         self._made = np.zeros(n_tables, np.int64)  # updates of each table
-        self._kept = np.zeros(len(pieces), np.int64)  # of them, those that the copy of each piece has
-        self._oldest = np.zeros(n_tables, np.int64)  # the least of a table's pieces
+        self._kept = np.zeros(len(chunks), np.int64)  # of them, those that the copy of each chunk has
+        self._oldest = np.zeros(n_tables, np.int64)  # the least of a table's chunks
         self._has_pieces = np.isin(np.arange(n_tables), self._table_of)
-        self._under_way: tuple[int, int] | None = None  # a piece's number, and the updates that it has
+        self._under_way: tuple[int, int] | None = None  # a chunk's number, and the updates that it has
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a piece is on its way."""
+        """Whether a chunk is on its way."""
         return self._under_way is not None
 
     def must_wait(self, table: int) -> bool:
@@ -54,7 +54,7 @@ class Copying:
         self._made[table] += 1
 
     def begin(self) -> int | None:
-        """Returns the piece to be sent now, with what it holds now; None for none."""
+        """Returns the chunk to be sent now, with what it holds now; None for none."""
         if self._under_way is not None or not self._kept.size:
             return None
         behind = self._made[self._table_of] - self._kept
@@ -65,9 +65,9 @@ class Copying:
         return number
 
     def kept(self) -> None:
-        """The other node has the piece that was under way, all of it, in its place."""
+        """The other node has received the chunk that was under way."""
         if self._under_way is None:
-            raise RuntimeError("a piece has come to its copy that was not under way")
+            raise RuntimeError("a chunk has come to its copy that was not under way")
         number, made = self._under_way
         self._kept[number], self._under_way = made, None
         table = self._table_of[number]
@@ -75,48 +75,48 @@ class Copying:
 
 
 class Stage:
-    """One shard's pieces, on the node that holds it or on the one that keeps its copy.
+    """One shard's chunks on their way, on the node that holds the shard or on the one that keeps its copy.
 
     Args:
-        pieces: of the shard.
+        chunks: of the shard.
         tables: in the order declared.
         histories: by table, the shard's or their copies, flat, of the shard's interval.
-        memory: uint8, at least as long as the longest piece.
+        memory: uint8, at least as long as the longest chunk.
         tier: has the histories.
 
     Attributes:
-        pieces: see there.
+        chunks: see there.
     """
 
-    def __init__(self, pieces: Sequence[Piece], tables: Sequence[Table], histories: Mapping[Table, list[np.ndarray]],
-                 memory: np.ndarray, tier: InMemory) -> None:
-        self.pieces, self._tables, self._histories, self._memory = pieces, tables, histories, memory
+    def __init__(self, chunks: Sequence[HistoryChunk], tables: Sequence[Table],
+                 histories: Mapping[Table, list[np.ndarray]], memory: np.ndarray, tier: InMemory) -> None:
+        self.chunks, self._tables, self._histories, self._memory = chunks, tables, histories, memory
         self._tier = tier
 
     def array(self, number: int) -> np.ndarray:
-        """The memory of a piece on its way, flat: one history's interval after the other's."""
-        piece, own = self.pieces[number], self._own(number)
-        n_elems = len(own) * (piece.stop - piece.start)
+        """The memory of a chunk on its way, flat: one history's interval after the other's."""
+        chunk, own = self.chunks[number], self._own(number)
+        n_elems = len(own) * (chunk.stop - chunk.start)
         return self._memory[: n_elems * own[0].itemsize].view(own[0].dtype)
 
     def fill(self, number: int) -> None:
-        """Copy a piece from the histories."""
+        """Copy a chunk from the histories."""
         self.array(number)[:] = np.concatenate(own := self._own(number))
-        self._leave(own)
+        self._release(own)
 
     def place(self, number: int) -> None:
-        """Copy a piece that has come to where it belongs."""
+        """Copy a chunk that has come to where it belongs."""
         own = self._own(number)
         for history, values in zip(own, np.split(self.array(number), len(own)), strict=True):
             history[:] = values
-        self._leave(own)
+        self._release(own)
 
-    def _leave(self, own: Sequence[np.ndarray]) -> None:
-        self._tier.leave(np.array([history.ctypes.data for history in own]), own[0].nbytes)
+    def _release(self, own: Sequence[np.ndarray]) -> None:
+        self._tier.release(np.array([history.ctypes.data for history in own]), own[0].nbytes)
 
     def _own(self, number: int) -> list[np.ndarray]:
-        piece = self.pieces[number]
-        return [history[piece.start : piece.stop] for history in self._histories[self._tables[piece.table]]]
+        chunk = self.chunks[number]
+        return [history[chunk.start : chunk.stop] for history in self._histories[self._tables[chunk.table]]]
 
 
 def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
@@ -128,16 +128,16 @@ def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
     """
     held = store.histories if any(number == shard for number, _ in store.histories) else store.copies
     histories = {table: held[shard, table] for table in store.values}
-    pieces = pieces_of({table: len(own) for table, own in histories.items()}, shard, n_shards)
-    return Stage(pieces, list(histories), histories, store.stages[shard], store.tier)
+    chunks = history_chunks({table: len(own) for table, own in histories.items()}, shard, n_shards)
+    return Stage(chunks, list(histories), histories, store.stages[shard], store.tier)
 
 
 class Copier:
-    """The copy of one shard, for the shard's thread.
+    """Sends one shard's chunks to their second copy, in the shard's thread.
 
     Args:
         copying: decides.
-        stage: where pieces lie on their way; None where there is no copy.
+        stage: where chunks lie on their way; None where there is no copy.
         table_of: by batch, the table's number.
     """
 
@@ -146,7 +146,7 @@ class Copier:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a piece is on its way."""
+        """Whether a chunk is on its way."""
         return self._copying.is_under_way
 
     def must_wait(self, batch: int) -> bool:
@@ -158,7 +158,7 @@ class Copier:
         self._copying.made(self._table_of[batch])
 
     def begin(self) -> Copy | None:
-        """What is to be sent now, if anything; from here on the histories may change."""
+        """The message for the chunk to be sent now, if any. From here on the histories may change."""
         number = self._copying.begin()
         if number is None or self._stage is None:
             return None
@@ -166,5 +166,5 @@ class Copier:
         return Copy(number)
 
     def kept(self) -> None:
-        """The piece that was under way is in its place."""
+        """The chunk that was under way has been received."""
         self._copying.kept()

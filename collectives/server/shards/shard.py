@@ -1,4 +1,4 @@
-"""What a shard does with an update: the update rules of the parameter server."""
+"""Applies updates on a shard: rules, the shard's part of each table, and the steps of each batch."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Part:
         mine = slice(first - self.start, first - self.start + update.size)
         values, histories = self.values[first : first + update.size], [history[mine] for history in self.histories]
         self.rule.step(values, update, histories, first, settings)
-        self.tier.leave(self._addresses + mine.start * update.itemsize, update.nbytes)
+        self.tier.release(self._addresses + mine.start * update.itemsize, update.nbytes)
 
 
 class BatchSteps:
@@ -97,32 +97,32 @@ class BatchSteps:
 
     def __init__(self, part: Part, index: Index, buffers: Mapping[int, np.ndarray],
                  received: Mapping[int, np.ndarray], totals: Sequence[np.ndarray]) -> None:
-        runs, values = index.within(part.start, part.stop), part.values
-        self._part, self._firsts, self._n_elems = part, runs[:, 0].tolist(), runs[:, 2].tolist()
+        ranges, values = index.clipped(part.start, part.stop), part.values
+        self._part, self._firsts, self._n_elems = part, ranges[:, 0].tolist(), ranges[:, 2].tolist()
         self._block, (self._total, self._own_total) = block_for(values.dtype), [t.view(values.dtype) for t in totals]
-        packed = np.cumsum(runs[:, 2]) - runs[:, 2]
-        pieces = [(values, runs[:, 0]), *((total, 0 * packed) for total in (self._total, self._own_total)),
-                  *((array, runs[:, 1]) for array in buffers.values()),
+        packed = np.cumsum(ranges[:, 2]) - ranges[:, 2]
+        columns = [(values, ranges[:, 0]), *((total, 0 * packed) for total in (self._total, self._own_total)),
+                  *((array, ranges[:, 1]) for array in buffers.values()),
                   *((array, packed) for array in received.values())]
-        self._addresses = np.stack([array.ctypes.data + at * values.itemsize for array, at in pieces], axis=1)
-        self._moves = values.itemsize * np.array([1, 0, 0] + [1] * (len(pieces) - 3))  # bytes an element further on
+        self._addresses = np.stack([array.ctypes.data + at * values.itemsize for array, at in columns], axis=1)
+        self._moves = values.itemsize * np.array([1, 0, 0] + [1] * (len(columns) - 3))  # bytes an element further on
         self._numbers = {worker: 3 + number for number, worker in enumerate((*buffers, *received))}
         self._is_own = frozenset(buffers if received else ())
         self._orders: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def run(self, workers: tuple[int, ...], settings: Settings) -> None:
         """Sum these workers' updates in the order given, and apply the sum in one step."""
-        for places, first, n_elems in self._blocks(self._total.size):
-            sources = self._sources(workers, places, n_elems)
+        for addresses, first, n_elems in self._blocks(self._total.size):
+            sources = self._sources(workers, addresses, n_elems)
             if sources.size == 1:
-                copy_range(places, sources[0], TOTAL, 0, n_elems * self._total.itemsize)
+                copy_range(addresses, sources[0], TOTAL, 0, n_elems * self._total.itemsize)
             else:
-                combine_ranks(places, sources, TOTAL, 0, n_elems, self._block, SUM)
+                combine_ranks(addresses, sources, TOTAL, 0, n_elems, self._block, SUM)
             self._part.step(self._total[:n_elems], first, settings)
-            self._leave(places, n_elems)
+            self._release(addresses, n_elems)
 
-    def _leave(self, places: np.ndarray, n_elems: int) -> None:
-        self._part.tier.leave(places, n_elems * self._total.itemsize)
+    def _release(self, addresses: np.ndarray, n_elems: int) -> None:
+        self._part.tier.release(addresses, n_elems * self._total.itemsize)
 
     def _blocks(self, most: int) -> Iterator[tuple[np.ndarray, int, int]]:
         """The shard's part of the batch in blocks of ``most`` elements: addresses, first element, number of them."""
@@ -130,13 +130,13 @@ class BatchSteps:
             for done in range(0, n_elems, most):
                 yield self._addresses[run] + done * self._moves, self._firsts[run] + done, min(most, n_elems - done)
 
-    def _sources(self, workers: tuple[int, ...], places: np.ndarray, n_elems: int) -> np.ndarray:
+    def _sources(self, workers: tuple[int, ...], addresses: np.ndarray, n_elems: int) -> np.ndarray:
         """What is to be summed, in order; the sum of this node's own is made here where it goes in as one."""
         if workers not in self._orders:
             self._orders[workers] = self._ordered(workers)
         own, sources = self._orders[workers]
         if own.size:
-            combine_ranks(places, own, OWN_TOTAL, 0, n_elems, self._block, SUM)
+            combine_ranks(addresses, own, OWN_TOTAL, 0, n_elems, self._block, SUM)
         return sources
 
     def _ordered(self, workers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -154,10 +154,10 @@ class AddedSteps(BatchSteps):
     def run(self, workers: tuple[int, ...], settings: Settings) -> None:
         """See BatchSteps."""
         is_whole = not self._is_own and self._part.tier.keeps_all
-        for places, _, n_elems in self._blocks(1 << 62 if is_whole else self._total.size):
-            sources = self._sources(workers, places, n_elems)
-            combine_ranks(places, sources, VALUES, 0, n_elems, self._block, SUM)
-            self._leave(places, n_elems)
+        for addresses, _, n_elems in self._blocks(1 << 62 if is_whole else self._total.size):
+            sources = self._sources(workers, addresses, n_elems)
+            combine_ranks(addresses, sources, VALUES, 0, n_elems, self._block, SUM)
+            self._release(addresses, n_elems)
 
     def _ordered(self, workers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         own, sources = super()._ordered(workers)

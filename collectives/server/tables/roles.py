@@ -142,7 +142,7 @@ def _in_turn(topology: Topology) -> Iterator[int]:
 
 
 def declared(slack: float, roles: Roles, tables: Sequence[Table], folder: str = "") -> list[str]:
-    """What a rank has declared, so that ranks can be compared and the first difference be said."""
+    """What a rank has declared, line by line, so that ranks can be compared and errors name the first difference."""
     copies = ", with second copies" * roles.keeps_copies
     places = f", tables in folder {folder}" * bool(folder)
     return [f"slack {slack:g}{copies}{places}", f"workers {_ranks(roles.workers)}, shards on {_ranks(roles.shards)}",
@@ -176,17 +176,17 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"{ranks[0]} to {ranks[-1]}" if in_a_row else str(list(ranks))
 
 
-class Remains(NamedTuple):
-    """One shard's part of a table, after ranks have been lost.
+class RecoverySource(NamedTuple):
+    """Which rank gives one shard's part of a table after ranks have been lost.
 
     Attributes:
-        shard: its number.
+        shard: the shard's number.
         start, stop: its interval, in elements of the table.
         giver: a rank that is left.
-        is_whole: whether the giver's node has histories of the shard: the shard's own, or second copies; if not, the
+        is_whole: whether the giver's node has histories of the shard: the shard's own, or second copies. If not, the
             giver has a copy of the values as its node last pulled them, and no histories.
-        is_copy: whether they are second copies, of a shard whose node is lost; the values are as the giver's node
-            last pulled them.
+        is_copy: whether these are second copies, of a shard whose node is lost; the values are then as the giver's
+            node last pulled them.
     """
 
     shard: int
@@ -197,19 +197,19 @@ class Remains(NamedTuple):
     is_copy: bool
 
 
-def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remains]:
-    """Who gives what of a table.
+def recovery_sources(roles: Roles, table: Table, left: Collection[int]) -> list[RecoverySource]:
+    """Finds, for each shard's part of a table, a rank that is left and has it.
 
-    A shard's memory is that of its node: it outlives the shard's rank, as long as any rank of the node is left. After
-    that any rank of the node that keeps the second copy gives what there is.
+    A shard's memory is its node's: it survives the shard's rank as long as any rank of the node is left. After that any
+    rank of the node that keeps the second copy gives it.
 
     Args:
-        roles: of the ranks that there were.
+        roles: of all ranks, the lost ones among them.
         table: which.
         left: the ranks that are left; not empty.
 
     Returns:
-        One piece for each shard whose interval is not empty, in their order.
+        A source for each shard whose interval is not empty, in the shards' order.
     """
     found = []
     for shard, owner in enumerate(roles.shards):
@@ -219,6 +219,6 @@ def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remain
         keepers = [] if copy_node is None else roles.topology.nodes[copy_node]
         holder = next((rank for rank in [*holders, *keepers] if rank in left), None)
         if start < stop:
-            found.append(Remains(shard, start, stop, min(left) if holder is None else holder, holder is not None,
+            found.append(RecoverySource(shard, start, stop, min(left) if holder is None else holder, holder is not None,
                                  holder is not None and holder not in holders))
     return found

@@ -57,7 +57,7 @@ class Table:
 class Index:
     """Where the rows of a batch lie in their table: built once, used by every read and update.
 
-    Consecutive keys are merged into one run, so a batch of consecutive keys is a single slice.
+    Consecutive keys are merged into one range, so a batch of consecutive keys is a single slice.
 
     Args:
         table: the rows' table.
@@ -65,7 +65,7 @@ class Index:
             however long it is.
 
     Attributes:
-        runs: int64 (n_runs, 3), rows of (offset in the table, offset in the buffer, n_elems), in buffer order; both
+        ranges: int64 (n_ranges, 3), rows of (offset in the table, offset in the buffer, n_elems), in buffer order; both
             offsets in elements.
         n_rows: number of keys.
 
@@ -75,8 +75,8 @@ class Index:
 
     def __init__(self, table: Table, keys: Keys) -> None:
         self.table = table
-        self.n_rows, runs = _run_of(table, keys) if isinstance(keys, (range, slice)) else _runs_of(table, keys)
-        self.runs = runs * table.row_elems
+        self.n_rows, ranges = _range_of(table, keys) if isinstance(keys, (range, slice)) else _ranges_of(table, keys)
+        self.ranges = ranges * table.row_elems
 
     @property
     def n_elems(self) -> int:
@@ -86,35 +86,35 @@ class Index:
     @property
     def is_slice(self) -> bool:
         """Whether the rows are contiguous in the table."""
-        return len(self.runs) == 1
+        return len(self.ranges) == 1
 
-    def within(self, start: int, stop: int) -> np.ndarray:
-        """The runs clipped to elements [start, stop) of the table: the part of the batch that one shard holds."""
-        first = np.maximum(self.runs[:, 0], start)
-        last = np.minimum(self.runs[:, 0] + self.runs[:, 2], stop)
+    def clipped(self, start: int, stop: int) -> np.ndarray:
+        """The ranges clipped to elements [start, stop) of the table: the part of the batch that one shard holds."""
+        first = np.maximum(self.ranges[:, 0], start)
+        last = np.minimum(self.ranges[:, 0] + self.ranges[:, 2], stop)
         inside = first < last
-        moved = first - self.runs[:, 0]
-        cut: np.ndarray = np.stack([first, self.runs[:, 1] + moved, last - first], axis=1)[inside]
+        moved = first - self.ranges[:, 0]
+        cut: np.ndarray = np.stack([first, self.ranges[:, 1] + moved, last - first], axis=1)[inside]
         return cut
 
     def shards(self, n_shards: int) -> tuple[int, ...]:
         """Numbers of the shards that hold some of the rows."""
-        return tuple(s for s in range(n_shards) if len(self.within(*self.table.shard(s, n_shards))))
+        return tuple(s for s in range(n_shards) if len(self.clipped(*self.table.shard(s, n_shards))))
 
     def keys(self) -> np.ndarray:
         """The rows' keys, int64 (n_rows,), in the order of the batch."""
-        firsts, places, lengths = (self.runs // self.table.row_elems).T
+        firsts, places, lengths = (self.ranges // self.table.row_elems).T
         keys: np.ndarray = np.repeat(firsts - places, lengths) + np.arange(self.n_rows)
         return keys
 
     def ascending(self) -> tuple[Index, np.ndarray | None]:
-        """The same rows in the table's order, where neighbours make the longest runs.
+        """The same rows in the table's order, where consecutive keys make the longest ranges.
 
         Returns:
             Their index, and int64 (n_rows,): for each row of this batch its place there. This very index and None where
             the rows are in the table's order already.
         """
-        if (self.runs[1:, 0] > self.runs[:-1, 0]).all():
+        if (self.ranges[1:, 0] > self.ranges[:-1, 0]).all():
             return self, None
         keys = self.keys()
         order = np.argsort(keys)
@@ -122,31 +122,31 @@ class Index:
 
     def same_rows(self, other: Index) -> bool:
         """Whether both name the same rows of the same table in the same order."""
-        return self.table == other.table and np.array_equal(self.runs, other.runs)
+        return self.table == other.table and np.array_equal(self.ranges, other.ranges)
 
     def shares_rows(self, other: Index) -> bool:
         """Whether the two have at least one row in common."""
         if self.table != other.table:
             return False
-        mine, others = (index.runs[np.argsort(index.runs[:, 0])] for index in (self, other))
-        after = np.searchsorted(others[:, 0], mine[:, 0] + mine[:, 2])  # the runs that begin before mine end
+        mine, others = (index.ranges[np.argsort(index.ranges[:, 0])] for index in (self, other))
+        after = np.searchsorted(others[:, 0], mine[:, 0] + mine[:, 2])  # the ranges that begin before mine end
         before = after[after > 0] - 1
         return bool((others[before, 0] + others[before, 2] > mine[after > 0, 0]).any())
 
 
-def _run_of(table: Table, keys: range | slice) -> tuple[int, np.ndarray]:
-    """As ``_runs_of``, without an array of the keys where they are neighbours."""
+def _range_of(table: Table, keys: range | slice) -> tuple[int, np.ndarray]:
+    """As ``_ranges_of``, without an array of the keys where they are neighbours."""
     steps = range(*keys.indices(table.n_rows)) if isinstance(keys, slice) else keys
     if len(steps) == 0 or steps.step != 1:
-        return _runs_of(table, steps)
+        return _ranges_of(table, steps)
     for key in (steps[0], steps[-1]):
         if not 0 <= key < table.n_rows:
             raise _no_row(table, key)
     return len(steps), np.array([[steps.start, 0, len(steps)]], np.int64)
 
 
-def _runs_of(table: Table, keys: Sequence[int] | np.ndarray) -> tuple[int, np.ndarray]:
-    """How many keys there are, and int64 (n_runs, 3): runs of neighbours as (first key, place in the batch, length)."""
+def _ranges_of(table: Table, keys: Sequence[int] | np.ndarray) -> tuple[int, np.ndarray]:
+    """How many keys there are, and int64 (n_ranges, 3): consecutive keys as (first key, place in the batch, length)."""
     wanted = np.asarray(keys)
     if wanted.ndim != 1 or wanted.size == 0 or wanted.dtype.kind not in "iu":
         raise CommError(f"table {table.name!r}: expected a sequence of whole numbers as keys, got {keys!r:.60}")
@@ -166,12 +166,12 @@ def _no_row(table: Table, key: int) -> CommError:
     return CommError(f"table {table.name!r} has no row {key}; its keys are 0 to {table.n_rows - 1}")
 
 
-PIECE_BYTES = 4 << 20
-"""Of all histories of a piece together: what a copy takes beside itself, on either node."""
+CHUNK_BYTES = 4 << 20
+"""Length of a chunk with all its histories: memory that a second copy takes on either node besides itself."""
 
 
-class Piece(NamedTuple):
-    """All histories of an interval of a table: they go at once, so that they are of one moment.
+class HistoryChunk(NamedTuple):
+    """All histories of an interval of a table. They are sent together, so that they are of one moment.
 
     Attributes:
         table: the table's number.
@@ -183,24 +183,26 @@ class Piece(NamedTuple):
     stop: int
 
 
-def pieces_of(tables: Mapping[Table, int], shard: int, n_shards: int, most_bytes: int = PIECE_BYTES) -> list[Piece]:
-    """The pieces of one shard, those of the first table first.
+def history_chunks(tables: Mapping[Table, int], shard: int, n_shards: int,
+                   most_bytes: int = CHUNK_BYTES) -> list[HistoryChunk]:
+    """The chunks of one shard, those of the first table first.
 
     Args:
         tables: in the order declared, with the number of histories that each one's rule keeps.
         shard, n_shards: the shard's number, and how many there are.
-        most_bytes: of a piece; one element with its histories if that is more.
+        most_bytes: of a chunk; one element with its histories if that is more.
     """
     found = []
     for number, (table, n_histories) in enumerate(tables.items()):
         start, stop = table.shard(shard, n_shards)
         if n_histories:
             n_elems = max(most_bytes // (n_histories * np.dtype(table.dtype).itemsize), 1)
-            found += [Piece(number, at, min(at + n_elems, stop - start)) for at in range(0, stop - start, n_elems)]
+            found += [HistoryChunk(number, at, min(at + n_elems, stop - start))
+                      for at in range(0, stop - start, n_elems)]
     return found
 
 
-def stage_bytes(tables: Mapping[Table, int], pieces: Sequence[Piece]) -> int:
-    """Bytes of the longest piece."""
+def stage_bytes(tables: Mapping[Table, int], chunks: Sequence[HistoryChunk]) -> int:
+    """Bytes of the longest chunk."""
     n_bytes = [n_histories * np.dtype(table.dtype).itemsize for table, n_histories in tables.items()]
-    return max((n_bytes[piece.table] * (piece.stop - piece.start) for piece in pieces), default=0)
+    return max((n_bytes[chunk.table] * (chunk.stop - chunk.start) for chunk in chunks), default=0)

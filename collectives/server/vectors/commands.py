@@ -1,26 +1,27 @@
-"""What a coordinator that holds no vector can have done with vectors on shards (Dean et al., NIPS 2012, 4.2).
+"""Commands of a coordinator on vectors that lie on shards (Dean et al., NIPS 2012, 4.2). The coordinator holds none.
 
 Each shard carries a command out on its own interval of every vector; vectors are named, come into being when they are
 first written, and stay on the shards. A command that reduces gives float64 numbers, block by block of the whole vector
-(`layout.Blocks`); `merged` makes one answer of all blocks'. Pure definitions: `shard.VectorShard` runs them.
+(`shard.Blocks`); `merged` makes one answer of all blocks'. Pure definitions: `shard.VectorShard` runs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from scaffe.collectives.messages import message
 
-@dataclass(frozen=True, slots=True)
+
+@message
 class Zero:
     """out ← 0."""
 
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Fill:
     """out ← 0, and the value of an interval there: (start, stop, value), in elements of the whole vector."""
 
@@ -28,7 +29,7 @@ class Fill:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Copy:
     """out ← x."""
 
@@ -36,7 +37,7 @@ class Copy:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Scale:
     """x ← factor · x."""
 
@@ -44,7 +45,7 @@ class Scale:
     x: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Axpy:
     """y ← y + factor · x."""
 
@@ -53,7 +54,7 @@ class Axpy:
     y: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Combine:
     """out ← Σ factors[i] · names[i], summed in float64 and in this order; out may be one of them."""
 
@@ -62,7 +63,7 @@ class Combine:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Multiply:
     """out ← x · y, element by element."""
 
@@ -71,7 +72,7 @@ class Multiply:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Clip:
     """out ← x, at least low and at most high."""
 
@@ -81,7 +82,7 @@ class Clip:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SteepestL1:
     """out ← the pseudo-gradient of f + Σ penaltyᵢ |xᵢ| at x, g the gradient of f (Andrew & Gao, ICML 2007, 3.1).
 
@@ -94,7 +95,7 @@ class SteepestL1:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Orthant:
     """out ← the signs of x, and where x is 0 those of -g: the orthant that a step from x explores."""
 
@@ -103,7 +104,7 @@ class Orthant:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class KeepSigns:
     """out ← x where its sign is that of factor · like, else 0."""
 
@@ -113,7 +114,7 @@ class KeepSigns:
     out: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Dots:
     """The inner products of every row with every column, (rows, columns)."""
 
@@ -121,7 +122,7 @@ class Dots:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Norm:
     """What a norm of x is made of, (1,): Σ xᵢ² (order 2), Σ weightsᵢ |xᵢ| (1; without weights Σ |xᵢ|), max |xᵢ| (0)."""
 

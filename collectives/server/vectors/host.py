@@ -1,4 +1,4 @@
-"""Messages, with or without an array, between the parts of all ranks: within a rank by a queue, else by MPI."""
+"""Sends messages, with or without an array, between the parts of all ranks, and serves a shard's vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaffe.collectives.server.vectors.messages import Message
 from scaffe.collectives.server.vectors.shard import VectorShard
 
 if TYPE_CHECKING:
-    from scaffe.collectives.runtime.point_to_point import LastingMessages
+    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages
 
 
 HEAD, ARRAY = 0, 1
@@ -33,7 +33,7 @@ class Mail(NamedTuple):
 
 
 class Post:
-    """One rank's way to the parts of all ranks, for one thread.
+    """Sends and receives one rank's messages, for one thread: to itself by a queue, to other ranks by MPI.
 
     From one rank to another messages without arrays arrive in the order sent; later ones may pass one with an array.
 
@@ -41,7 +41,7 @@ class Post:
         messages: a communicator's point-to-point messages that nobody else uses; None for one rank.
         rank: this one.
         dtype: of all arrays.
-        lasting: where ranks may be lost, whose ``messages`` these are: what is for or from a lost one is dropped.
+        fault_tolerant: where ranks may be lost: has these ``messages``. Those for or from a lost rank are dropped.
 
     Attributes:
         lost: the ranks that are known to be lost.
@@ -49,13 +49,14 @@ class Post:
         n_messages: sent to other ranks so far.
     """
 
-    def __init__(self, messages: Any, rank: int, dtype: np.dtype, lasting: LastingMessages | None = None) -> None:
-        self._messages, self._rank, self._dtype, self._lasting = messages, rank, dtype, lasting
-        self._dropped: tuple[type[Exception], ...] = (RankLost,) if lasting is not None else ()  # what is let pass
+    def __init__(self, messages: Any, rank: int, dtype: np.dtype,
+                 fault_tolerant: FaultTolerantMessages | None = None) -> None:
+        self._messages, self._rank, self._dtype, self._fault_tolerant = messages, rank, dtype, fault_tolerant
+        self._dropped: tuple[type[Exception], ...] = (RankLost,) if fault_tolerant is not None else ()
         self.lost: tuple[int, ...] = ()
         self._here: deque[Mail] = deque()
-        self._leaving: deque[Any] = deque()
-        self._coming: list[tuple[Any, Mail]] = []
+        self._sending: deque[Any] = deque()
+        self._receiving: list[tuple[Any, Mail]] = []
         self.n_bytes = self.n_messages = 0
 
     def send(self, dest: int, message: Message, payload: np.ndarray | None = None) -> None:
@@ -67,30 +68,30 @@ class Post:
             return
         head = np.frombuffer(pickle.dumps(message, pickle.HIGHEST_PROTOCOL), np.uint8)
         with suppress(*self._dropped):
-            self._leaving.append(self._messages.isend(head, dest, HEAD))
+            self._sending.append(self._messages.isend(head, dest, HEAD))
             self.n_bytes += head.nbytes
             self.n_messages += 1
             if payload is not None:
-                self._leaving.append(self._messages.isend(payload, dest, ARRAY))
+                self._sending.append(self._messages.isend(payload, dest, ARRAY))
                 self.n_bytes += payload.nbytes
 
     def receive(self) -> Iterator[Mail]:
-        """What has come; does not wait."""
+        """Yields the messages that have come, without waiting."""
         while self._here:
             yield self._here.popleft()
         if self._messages is None:
             return
         with suppress(*self._dropped):
             yield from self._heads()
-        for entry in list(self._coming):
+        for entry in list(self._receiving):
             if (is_done := self._is_done(entry[0])) is not False:
-                self._coming.remove(entry)
+                self._receiving.remove(entry)
             if is_done:
                 yield entry[1]
-        while self._leaving and self._is_done(self._leaving[0]) is not False:
-            self._leaving.popleft()
-        if self._lasting is not None:
-            self.lost = self._lasting.lost()
+        while self._sending and self._is_done(self._sending[0]) is not False:
+            self._sending.popleft()
+        if self._fault_tolerant is not None:
+            self.lost = self._fault_tolerant.lost()
 
     def _heads(self) -> Iterator[Mail]:
         """Messages without an array; the arrays of others are received from here on."""
@@ -102,7 +103,8 @@ class Post:
                 yield Mail(found.source, message, None)
                 continue
             array = np.empty(message.n_elems, self._dtype)
-            self._coming.append((self._messages.irecv(array, found.source, ARRAY), Mail(found.source, message, array)))
+            pending = self._messages.irecv(array, found.source, ARRAY)
+            self._receiving.append((pending, Mail(found.source, message, array)))
 
     def _is_done(self, pending: Any) -> bool | None:
         """Whether a message is complete; None if a lost rank has made it fail."""
@@ -114,7 +116,7 @@ class Post:
     @property
     def is_busy(self) -> bool:
         """Whether messages of this rank are still leaving, or arrays coming."""
-        return bool(self._leaving or self._coming)
+        return bool(self._sending or self._receiving)
 
 
 Send = Callable[[int, m.Message, np.ndarray | None], None]
@@ -122,9 +124,9 @@ Bundle = tuple[int, ...]
 
 
 class Host:
-    """Carries commands out, answers readers, and adds up what replicas push. No threads, no MPI.
+    """Serves a shard's vectors: runs commands, answers readers, and adds what replicas push. No threads, no MPI.
 
-    A pushed sum is kept apart until the coordinator commits it: so what a rank has sent to only some of the shards when
+    A pushed sum is staged until the coordinator commits it. So what a rank has pushed to only some of the shards when
     it dies counts on none.
 
     Args:
@@ -139,7 +141,7 @@ class Host:
         self._shard, self._send = shard, send
         self._published = m.Publish(-1, "", "", False)
         self._readers: list[tuple[int, int]] = []  # rank and step
-        self._early: list[tuple[int, m.Push, np.ndarray | None]] = []
+        self._ahead_of_publish: list[tuple[int, m.Push, np.ndarray | None]] = []
         self._staged: dict[tuple[int, Bundle], np.ndarray | None] = {}
         self._committed: dict[int, np.ndarray | None] = {}  # by portion, where they are added in order
         self._n_added = 0
@@ -179,7 +181,7 @@ class Host:
         if message.into:
             self._shard.out(message.into)[:] = 0
         self._serve()
-        early, self._early = self._early, []
+        early, self._ahead_of_publish = self._ahead_of_publish, []
         for push in early:
             self._stage(*push)
 
@@ -199,8 +201,8 @@ class Host:
         self._send(rank, message, values.copy() if len(values) else None)
 
     def _stage(self, source: int, message: m.Push, payload: np.ndarray | None) -> None:
-        if message.step > self._published.step:  # it has come before the coordinator's word
-            self._early.append((source, message, payload))
+        if message.step > self._published.step:  # it has come before the step was published
+            self._ahead_of_publish.append((source, message, payload))
         elif message.step == self._published.step:
             self._staged[source, message.bundle] = payload
             self._send(0, m.Staged(message.step, source, message.bundle), None)

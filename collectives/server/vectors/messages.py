@@ -5,17 +5,17 @@ A message is a small picklable object; some carry an array besides (`payload`), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from scaffe.collectives.messages import message
 from scaffe.collectives.server.vectors.commands import Command
 
 COORDINATOR, SHARD, REPLICA = "coordinator", "shard", "replica"
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Message:
     """The base of all messages.
 
@@ -32,7 +32,19 @@ class Message:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
+class WithArray(Message):
+    """The base of messages with an array, whose length is their field ``count``."""
+
+    __slots__ = ()
+    count: int
+
+    @property
+    def n_elems(self) -> int:
+        """See Message."""
+        return self.count
+
+
+@message
 class Do(Message):
     """Carry commands out, one after another; answer if ``ask`` is not negative."""
 
@@ -40,7 +52,7 @@ class Do(Message):
     ask: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Answer(Message):
     """What the commands of an ``ask`` gave: for each that reduces, the numbers of the shard's blocks."""
 
@@ -49,7 +61,7 @@ class Answer(Message):
     found: tuple[tuple[np.ndarray, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Publish(Message):
     """From now on replicas read ``vector`` as step ``step``, and add to ``into``, which is made 0.
 
@@ -63,15 +75,15 @@ class Publish(Message):
     in_order: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Read(Message):
     """A replica asks for the vector of a step."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Values(Message):
+@message
+class Values(WithArray):
     """A shard's interval of the vector of ``step``, or of a later one; or of the vector that ``Give`` asked for."""
 
     to = REPLICA
@@ -79,27 +91,17 @@ class Values(Message):
     start: int
     count: int
 
-    @property
-    def n_elems(self) -> int:
-        """See Message."""
-        return self.count
 
-
-@dataclass(frozen=True, slots=True)
-class Push(Message):
+@message
+class Push(WithArray):
     """A replica's sum over a bundle of portions; it counts once the coordinator commits it."""
 
     step: int
     bundle: tuple[int, ...]
     count: int
 
-    @property
-    def n_elems(self) -> int:
-        """See Message."""
-        return self.count
 
-
-@dataclass(frozen=True, slots=True)
+@message
 class Staged(Message):
     """A shard has its part of a replica's bundle."""
 
@@ -109,7 +111,7 @@ class Staged(Message):
     bundle: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Commit(Message):
     """Add a replica's bundle up now."""
 
@@ -118,27 +120,22 @@ class Commit(Message):
     bundle: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Load(Message):
+@message
+class Load(WithArray):
     """Take over the shard's interval of a vector."""
 
     vector: str
     count: int
 
-    @property
-    def n_elems(self) -> int:
-        """See Message."""
-        return self.count
 
-
-@dataclass(frozen=True, slots=True)
+@message
 class Give(Message):
     """Send the shard's interval of a vector, as ``Values`` of step -1."""
 
     vector: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Loaded(Message):
     """A shard has taken a vector over."""
 
@@ -146,6 +143,6 @@ class Loaded(Message):
     vector: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Close(Message):
     """No more messages come."""

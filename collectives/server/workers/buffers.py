@@ -1,15 +1,159 @@
-"""A batch's buffers: what a read returns, the table's own memory where that cannot change meanwhile, else a copy; and
-what is filled for an update."""
+"""A batch's buffers, which reads and updates lend: in host memory, or on a device.
+
+In host memory a read returns the table's own memory where that cannot change meanwhile, else a copy.
+On a device (after GeePS: Cui et al., EuroSys 2016, 3.1) the worker computes on buffers in device memory; copies between
+them and host memory run in the background, on the server's own streams, ordered by events. No call of the worker waits
+for the device: its current stream does. A kernel puts rows into the batch's order where that is not the table's, so
+that the host copies the longest ranges there are.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.device import Point, on_stream
+from scaffe.collectives.cuda.kernels import RowOrder
+from scaffe.collectives.cuda.messages.message import wait_until
+from scaffe.collectives.cuda.messages.staging import DEVICE_TO_HOST, HOST_TO_DEVICE
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.tables.table import Index
-from scaffe.collectives.server.workers.device_rows import DeviceRows, DeviceUpdate
-from scaffe.collectives.shared.kernels import gather_runs
+from scaffe.collectives.shared.kernels import gather_ranges
+
+
+class _Ordered:
+    """The cache and the buffer are one: the batch has its rows in the table's order."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = self.cache = buffer
+
+    def to_buffer(self, stream: Any, lent: Point) -> None:
+        """Nothing is to be done."""
+
+    def to_cache(self, stream: Any) -> None:
+        """Nothing is to be done."""
+
+    def before_copy(self, stream: Any, lent: Point) -> None:
+        """A copy into the cache overwrites what the worker has computed on."""
+        lent.hold(stream)
+
+
+class _Permuted:
+    """The buffer has the cache's rows in another order; ``positions``: see Batch."""
+
+    def __init__(self, buffer: Any, positions: np.ndarray) -> None:
+        self.buffer, self.cache = buffer, device.load().empty(buffer.shape, buffer.dtype)
+        self._order = RowOrder(positions, buffer.nbytes // len(positions))
+
+    def to_buffer(self, stream: Any, lent: Point) -> None:
+        """Queue the kernel that fills the buffer, behind what has used it."""
+        lent.hold(stream)
+        with on_stream(stream):
+            self._order.gather(self.cache, self.buffer)
+
+    def to_cache(self, stream: Any) -> None:
+        """Queue the kernel that fills the cache."""
+        with on_stream(stream):
+            self._order.scatter(self.buffer, self.cache)
+
+    def before_copy(self, stream: Any, lent: Point) -> None:
+        """Only the stream's own kernels use the cache: a copy may come while the worker computes on the last rows."""
+
+
+class _Buffer:
+    """What reads and updates have in common: device memory, pinned memory, and points that copies and callers set.
+
+    Args:
+        index: where the rows lie.
+        streams: the server's.
+        positions: see Batch.
+
+    Attributes:
+        buffer: what a worker gets, (n_rows, row_elems).
+    """
+
+    def __init__(self, index: Index, streams: Streams, positions: np.ndarray | None) -> None:
+        cuda = device.load()
+        self.buffer: Any = cuda.empty((index.n_rows, index.table.row_elems), index.table.dtype)
+        self._rows = _Ordered(self.buffer) if positions is None else _Permuted(self.buffer, positions)
+        self._pinned = device.pinned(self.buffer.nbytes).view(index.table.dtype)
+        self._streams, self._cuda = streams, cuda.cuda
+        self._lent, self._copied = streams.event(), streams.event()
+        self._lent.mark(self._cuda.get_current_stream())
+        self._lent.hold(streams.comm)  # who had this memory before may be at work on it still
+
+    def lend(self) -> Any:
+        """The buffer, for the current stream, which follows the last copy."""
+        self._copied.hold()
+        return self.buffer
+
+    def _copy(self, target: int, source: int, kind: int, stream: Any) -> None:
+        self._cuda.runtime.memcpyAsync(target, source, self.buffer.nbytes, kind, stream.ptr)
+
+
+class DeviceRows(_Buffer):
+    """What a read returns: rows gathered into pinned memory, then copied to the device on the communication stream.
+
+    Args:
+        values: the whole table's values, flat, in host memory.
+        index, streams, positions: see _Buffer.
+    """
+
+    is_copied = True
+
+    def __init__(self, values: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
+        super().__init__(index, streams, positions)
+        self._values, self._ranges = values, index.ranges
+
+    def gather(self) -> None:
+        """Gather the rows as they are now, and queue what brings them into the buffer."""
+        device.make_current(self._streams.number)  # for the puller's thread
+        wait_until(self._copied.is_reached, backs_off=True)  # the pinned memory's last content has been read
+        gather_ranges(self._values, self._ranges, self._pinned)
+        comm = self._streams.comm
+        self._rows.before_copy(comm, self._lent)
+        self._copy(self._rows.cache.data.ptr, self._pinned.ctypes.data, HOST_TO_DEVICE, comm)
+        self._rows.to_buffer(comm, self._lent)
+        self._copied.mark(comm)
+
+    def give_back(self) -> None:
+        """Note what the current stream has been given: the next rows follow it."""
+        self._lent.mark(self._cuda.get_current_stream())
+
+
+class DeviceUpdate(_Buffer):
+    """An update buffer: copied to pinned memory on the copy stream, from where the pusher takes it.
+
+    Args:
+        update: the update buffer that shards read, flat, in host memory.
+        index, streams, positions: see _Buffer.
+    """
+
+    def __init__(self, update: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
+        super().__init__(index, streams, positions)
+        self._update = update
+
+    def give_back(self) -> None:
+        """Queue the copy to pinned memory behind what the current stream has been given."""
+        self._lent.mark(self._cuda.get_current_stream())
+        self._take(self._lent)
+
+    def fetch(self) -> None:
+        """Wait until the copy is there, and put it where the shards read it."""
+        device.make_current(self._streams.number)  # for the pusher's thread
+        wait_until(self._copied.is_reached, backs_off=True)
+        np.copyto(self._update, self._pinned)
+
+    def _take(self, after: Point) -> None:
+        """Queue what brings the buffer to pinned memory, after a point."""
+        copy = self._streams.copy
+        after.hold(copy)
+        self._rows.to_cache(copy)
+        self._copy(self._pinned.ctypes.data, self._rows.cache.data.ptr, DEVICE_TO_HOST, copy)
+        self._copied.mark(copy)
 
 
 class _Host:
@@ -41,7 +185,7 @@ class View(_Host):
     is_copied = False
 
     def __init__(self, values: np.ndarray, index: Index) -> None:
-        first, _, n_elems = index.runs[0].tolist()
+        first, _, n_elems = index.ranges[0].tolist()
         self.buffer = _read_only(values[first : first + n_elems], index)
 
     def gather(self) -> None:
@@ -57,14 +201,14 @@ class Copy(_Host):
     is_copied = True
 
     def __init__(self, values: np.ndarray, index: Index, tier: InMemory) -> None:
-        self._values, self._runs, self._tier = values, index.runs, tier
+        self._values, self._ranges, self._tier = values, index.ranges, tier
         self._gathered = np.empty(index.n_elems, values.dtype)
         self.buffer = _read_only(self._gathered.view(), index)
 
     def gather(self) -> None:
         """Copy the rows as they are now. Without the interpreter's lock: other threads go on."""
-        gather_runs(self._values, self._runs, self._gathered)
-        self._tier.leave(np.array([self._values.ctypes.data]), self._values.nbytes)
+        gather_ranges(self._values, self._ranges, self._gathered)
+        self._tier.release(np.array([self._values.ctypes.data]), self._values.nbytes)
 
 
 Rows = View | Copy | DeviceRows
@@ -74,7 +218,7 @@ Updates = Update | DeviceUpdate
 
 
 def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None,
-            places: np.ndarray | None, tier: InMemory) -> Rows:
+            positions: np.ndarray | None, tier: InMemory) -> Rows:
     """What a read of a batch lends.
 
     Args:
@@ -82,18 +226,18 @@ def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | N
         index: where the rows lie.
         slack: the server's.
         streams: of the device in whose memory the buffer is to be; None: in host memory.
-        places: see Batch.
+        positions: see Batch.
         tier: has the table.
     """
     if streams is not None:
-        return DeviceRows(values, index, streams, places)
+        return DeviceRows(values, index, streams, positions)
     stays = not slack or not tier.keeps_all
     return View(values, index) if index.is_slice and stays else Copy(values, index, tier)
 
 
-def update_of(update: np.ndarray, index: Index, streams: Streams | None, places: np.ndarray | None) -> Updates:
+def update_of(update: np.ndarray, index: Index, streams: Streams | None, positions: np.ndarray | None) -> Updates:
     """What an update of a batch is filled into. ``update``: the buffer that shards read, flat; others: see rows_of."""
-    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, places)
+    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, positions)
 
 
 def _read_only(rows: np.ndarray, index: Index) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.kernels import RowOrder
 from scaffe.collectives.server.tables.table import Index, Table
-from scaffe.collectives.server.workers.sequence import BoundBatch, Recorder
+from scaffe.collectives.server.workers.batch import BatchHandle, Recorder
 from scaffe.collectives.server.workers.worker import Worker
-from scaffe.collectives.shared.kernels import gather_runs, scatter_runs
+from scaffe.collectives.shared.kernels import gather_ranges, scatter_ranges
 
 
 class LocalRows:
@@ -28,7 +28,7 @@ class LocalRows:
     def __init__(self, table: LocalTable, index: Index) -> None:
         self._table, self._index = table, index
         shape = index.n_rows, index.table.row_elems
-        first, _, n_elems = index.runs[0].tolist()
+        first, _, n_elems = index.ranges[0].tolist()
         flat = table.values[first : first + n_elems] if index.is_slice else table.empty(index.n_elems)
         self.buffer: Any = flat.reshape(*shape)
 
@@ -44,10 +44,10 @@ class LocalRows:
             self._scatter()
 
     def _gather(self) -> None:
-        gather_runs(self._table.values, self._index.runs, self.buffer.reshape(-1))
+        gather_ranges(self._table.values, self._index.ranges, self.buffer.reshape(-1))
 
     def _scatter(self) -> None:
-        scatter_runs(self._table.values, self._index.runs, self.buffer.reshape(-1))
+        scatter_ranges(self._table.values, self._index.ranges, self.buffer.reshape(-1))
 
 
 class DeviceLocalRows(LocalRows):
@@ -151,7 +151,7 @@ LOCAL_TABLES = {"host": LocalTable, "device": DeviceTable}
 """By the name of the memory."""
 
 
-class LocalBatch(BoundBatch):
+class LocalBatch(BatchHandle):
     """Rows of a local table (GeePS: Cui et al., EuroSys 2016, 3.2); ``ParameterServer.local_batch`` makes one.
 
     As with a Batch, ``read`` and ``pre_update`` give buffers out, ``post_read`` and ``update`` take them back; but an
@@ -181,14 +181,14 @@ class LocalBatch(BoundBatch):
         Raises:
             CommError: its buffer is given out already.
         """
-        self._bound().read(self._state, "")
+        self._working().read(self._state, "")
         rows = self._rows.lend(fetch=True)
         self._note("read", moves=True)
         return _read_only(rows)
 
     def post_read(self) -> None:
         """Give the rows back. Raises CommError where they are not being read."""
-        self._bound().post_read(self._state)
+        self._working().post_read(self._state)
         self._rows.give_back(save=False)
         self._note("post_read", moves=False)
 
@@ -201,7 +201,7 @@ class LocalBatch(BoundBatch):
         Raises:
             CommError: its buffer is given out already.
         """
-        self._bound().pre_update(self._state, "")
+        self._working().pre_update(self._state, "")
         rows = self._rows.lend(fetch=not no_fetch)
         self._note("pre_update", moves=not no_fetch)
         return rows
@@ -215,7 +215,7 @@ class LocalBatch(BoundBatch):
         Raises:
             CommError: ``pre_update`` was not called first.
         """
-        self._bound().update(self._state, (1.0, 0.0))
+        self._working().update(self._state, (1.0, 0.0))
         self._rows.give_back(save=not no_save)
         self._note("update", moves=not no_save)
 

@@ -1,4 +1,4 @@
-"""Who sends a worker's messages and who takes those to it: its own thread, or threads beside it."""
+"""Sends and receives a worker's messages, in its own thread or in threads beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AHEAD_BYTES = 1 << 20
 
 
 class Inbox:
-    """Takes messages, and gathers rows, while the worker waits. Enough where little needs to be copied.
+    """Receives messages and gathers rows while the worker waits. For batches where little is copied.
 
     Args:
         client: the worker's state machine.
@@ -156,7 +156,7 @@ class Puller(Inbox):
 
 
 def inbox_of(client: Client, mail: Mailbox, rows: Mapping[int, Rows], fail: Callable[[BaseException], None]) -> Inbox:
-    """A puller where there is much to gather, else an inbox; see there."""
+    """Makes a Puller where there is much to gather, else an Inbox."""
     if any(of.buffer.nbytes >= AHEAD_BYTES for of in rows.values()):
         return Puller(client, mail, rows, fail)
     return Inbox(client, mail, rows)
@@ -169,7 +169,7 @@ Messages = Sequence[tuple[int, ToShard]]
 
 
 class Outbox:
-    """Sends at once. Enough where updates are in host memory.
+    """Sends at once. For updates in host memory.
 
     Args:
         send: sends messages, and calls its second argument now and then while there is no room for them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from scaffe.collectives.runtime.freed import Forkable
+from scaffe.collectives.runtime.freed_communicator import ForkAware
 from scaffe.collectives.server.protocol.client import Client
 from scaffe.collectives.server.protocol.mailbox import Mailbox
 from scaffe.collectives.server.protocol.messages import Settings, encode
@@ -16,7 +16,7 @@ ROOM = "room in a mailbox"
 Send = Callable[[Messages, Callable[[], None]], None]
 
 
-class Worker(Forkable):
+class Worker(ForkAware):
     """One running worker; only one thread may use it.
 
     Args:
@@ -28,13 +28,13 @@ class Worker(Forkable):
             raises CommError if the wait cannot succeed.
     """
 
-    reaching = ("client", "_inbox", "_shards", "_outbox")
+    rank_attributes = ("client", "_inbox", "_shards", "_outbox")
 
     def __init__(self, client: Client, inbox: Inbox, shards: Mapping[int, Mailbox],
                  look_around: Callable[[str, float], None], outbox_of: Callable[[Send], Outbox] = Outbox) -> None:
         self.client, self._inbox, self._shards, self._look_around = client, inbox, shards, look_around
         self._outbox = outbox_of(self._deliver)
-        self.leave_in_child()
+        self.invalidate_in_child()
 
     def read(self, batch: int, what: str, newest: bool = False, prefetched: bool = False) -> None:
         """Ask for a batch's rows and wait until they may be read. ``what`` describes the wait in errors."""

@@ -16,10 +16,9 @@ from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.protocol.client import Client
 from scaffe.collectives.server.protocol.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.tables.table import Index, Keys, Table
-from scaffe.collectives.server.workers.batch import Batch
+from scaffe.collectives.server.workers.batch import Batch, Recorder, reads_ahead
 from scaffe.collectives.server.workers.buffers import rows_of, update_of
 from scaffe.collectives.server.workers.local import LOCAL_TABLES, LocalBatch, LocalTable
-from scaffe.collectives.server.workers.sequence import Recorder, reads_ahead
 from scaffe.collectives.server.workers.transfer_threads import Inbox, Outbox, Pusher, inbox_of
 from scaffe.collectives.server.workers.worker import Worker
 
@@ -51,11 +50,11 @@ class WorkerSide:
     def batch(self, table: Table, keys: Keys, memory: str) -> Batch:
         """Declare a batch of a shared table. Raises CommError as Index does, and where there is no such memory."""
         _must_be_memory(table, memory)
-        index, places = Index(table, keys), None
+        index, positions = Index(table, keys), None
         if memory == "device":
             device.load()
-            index, places = index.ascending()
-        self.batches.append(Batch(len(self.batches), index, self.recorder, memory, places))
+            index, positions = index.ascending()
+        self.batches.append(Batch(len(self.batches), index, self.recorder, memory, positions))
         return self.batches[-1]
 
     def local_table(self, table: Table, memory: str) -> None:
@@ -77,8 +76,8 @@ class WorkerSide:
         streams, tier = self._streams(), InMemory()
         for batch in self.batches:
             rows, update = (np.empty(batch.index.n_elems, batch.index.table.dtype) for _ in range(2))
-            batch.bind(self.worker, rows_of(rows, batch.index, 1, streams[batch.memory], batch.places, tier),
-                       update_of(update, batch.index, streams[batch.memory], batch.places), tier)
+            batch.bind(self.worker, rows_of(rows, batch.index, 1, streams[batch.memory], batch.positions, tier),
+                       update_of(update, batch.index, streams[batch.memory], batch.positions), tier)
         self._bind_local({table: where.like() for table, where in self.local.items()})
         self.recorder.begin(now=lambda: 0.0)
         try:
@@ -102,14 +101,14 @@ class WorkerSide:
         n_shards = len(shards)
         client = self._client(number, [batch.index.shards(n_shards) for batch in self.batches], n_shards)
         streams = self._streams()
-        rows = [rows_of(store.values[batch.index.table], batch.index, self._slack, streams[batch.memory], batch.places,
-                        store.tier) for batch in self.batches]
+        rows = [rows_of(store.values[batch.index.table], batch.index, self._slack, streams[batch.memory],
+                        batch.positions, store.tier) for batch in self.batches]
         copied = {batch: kind for batch, kind in enumerate(rows) if kind.is_copied}
         mail = store.worker_mail[number]
         outbox_of = partial(Pusher, name=f"scaffe-pusher-{number}", fail=self._fail) if streams["device"] else Outbox
         self.worker = Worker(client, inbox_of(client, mail, copied, self._fail), shards, self._look_around, outbox_of)
         for batch, kind, update in zip(self.batches, rows, store.updates[number], strict=True):
-            batch.bind(self.worker, kind, update_of(update, batch.index, streams[batch.memory], batch.places),
+            batch.bind(self.worker, kind, update_of(update, batch.index, streams[batch.memory], batch.positions),
                        store.tier)
         self._bind_local(self.local)
         self.worker.prefetch(reads_ahead(self.recorder.sequence))

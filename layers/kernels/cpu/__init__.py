@@ -1,4 +1,4 @@
-"""The CPU backend: kernels of oneDNN if it is installed and has one for the case, else numba and BLAS."""
+"""The CPU backend: kernels of oneDNN where it is installed and supports the case, else of numba and BLAS."""
 
 from __future__ import annotations
 
@@ -11,52 +11,47 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.cpu.arrays import words, zeros
+from scaffe.layers.kernels.cpu.arrays import as_bits, zeros
 from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolution
-from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, suits
-from scaffe.layers.kernels.plans import (
-    BatchNormPlan,
-    DropoutPlan,
-    LrnPlan,
-    PoolingPlan,
-    SoftmaxLossPlan,
-    StochasticPoolingPlan,
-    UniformPlan,
-    WeightedPlan,
-    Workers,
-)
-from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, PoolSpec
+from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, supports
+from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan, WeightedPlan, Workers, find_kernel
+from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
-    from scaffe.layers.kernels.backend import Pixels
-    from scaffe.layers.kernels.cpu.columns import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
+    from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.draws_plan import Dropout as dropout
+    from scaffe.layers.kernels.cpu.draws_plan import Uniform as uniform
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
         mask_scale,
-        note_signs,
         relu_backward,
-        relu_backward_signs,
+        relu_backward_mask,
         relu_forward,
+        save_sign_mask,
     )
+    from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
+    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
+    from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
-           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws",
-           "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "note_signs",
-           "pixels", "place", "pooling", "relu_backward", "relu_backward_signs", "relu_forward", "scalar",
-           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
+           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels", "place",
+           "pooling", "relu_backward", "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar", "scale_rows",
+           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
 
 describe = reason
 xp = np
 scalar = float
-PIECE_ELEMS = 1 << 16  # so many stay in a core's cache
+PIECE_ELEMS = 1 << 16  # elements that stay in a core's cache
 PLACE = "host"  # the memory in which ranks share buffers
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here
-CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
-COPIED_BYTES = 1 << 22  # of a thread: fetching one takes a tenth of that copy's time
+CHECK_EVERY = 1  # iterations between two checks of the loss: a check costs nothing here
+COPIED_BYTES = 1 << 22  # least bytes a thread copies: starting a thread takes a tenth of that copy's time
 SINGLE = np.dtype(np.float32)
 Plan = TypeVar("Plan")
 _limits: list[Any] = []  # keeps the thread limits in force
@@ -76,7 +71,7 @@ def set_threads(n_threads: int) -> None:
 
 @cache
 def workers() -> Workers:
-    """As many threads as were set, for passes over shares of a batch."""
+    """As many threads as were set, for per-image parallelism."""
     from scaffe.layers.kernels.cpu.threads.parts import WorkerThreads, n_threads
 
     return WorkerThreads(n_threads())
@@ -93,14 +88,14 @@ def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
 
 
 def synchronize() -> None:
-    """Nothing to wait for: CPU kernels are done when they return."""
+    """Does nothing: CPU kernels have finished when they return."""
 
 
 def copy_part(target: np.ndarray, source: np.ndarray) -> None:
-    """target = source, for views of one shape, any strides; converted if their types differ."""
+    """target = source, for views of equal shape and any strides; converts if their types differ."""
     from scaffe.layers.kernels.cpu.threads.parts import in_ranges
 
-    into, out_of = (words(target), words(source)) if target.dtype == source.dtype else (target, source)
+    into, out_of = (as_bits(target), as_bits(source)) if target.dtype == source.dtype else (target, source)
     most = target.nbytes // COPIED_BYTES
     if most > 1:
         in_ranges(len(into), lambda start, stop: np.copyto(into[start:stop], out_of[start:stop]), most)
@@ -109,22 +104,22 @@ def copy_part(target: np.ndarray, source: np.ndarray) -> None:
 
 
 def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
-    """The layer's type; for bfloat16, where its passes have no kernels for that, one that runs it in float32."""
+    """The class of a layer; where it has no kernels for bfloat16 and ``dtype`` is that, a HostFallback in float32."""
     if dtype.kind == "f" or (layer_type.takes_half(param, bottom) and all(blob.dtype == dtype for blob in bottom)):
         found: Callable[..., Any] = layer_type
         return found
-    from scaffe.layers.base.on_host import OnHost
+    from scaffe.layers.base.host_fallback import HostFallback
 
-    return partial(OnHost, sys.modules[__name__], layer_type)
+    return partial(HostFallback, sys.modules[__name__], layer_type)
 
 
 def place() -> Callable[[], None]:
-    """A call that does nothing: there is one CPU."""
+    """A function that does nothing: there is one CPU."""
     return lambda: None
 
 
 def batch_allocator() -> Callable[[int], np.ndarray]:
-    """What gives readers ordinary memory for their batches."""
+    """The function that allocates readers' batches, in ordinary memory."""
     return lambda n_elems: np.empty(n_elems, np.float32)
 
 
@@ -142,16 +137,9 @@ class Staging:
 staging = Staging
 
 
-def pixels(change: Any) -> Pixels:
-    """What makes the net's numbers of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
-    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as MadePixels
-
-    return MadePixels(change)
-
-
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
-    from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+    from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
     from scaffe.layers.kernels.cpu.conv.portable import Deconvolution
 
     return Deconvolution(convolution(spec), add_bias, add_gradients)
@@ -160,20 +148,20 @@ def deconvolution(spec: ConvSpec) -> WeightedPlan:
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
     """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``.
 
-    oneDNN is used for float32: it is faster on large weights, and rounds alike whatever the rows. BLAS libraries choose
-    kernels by them. With oneDNN the losses of 1, 2 and 4 ranks stay within 1e-5 of each other (LeNet, 50 iterations).
+    oneDNN is used for float32: it is faster on large weights, and its rounding does not depend on the number of rows,
+    by which BLAS libraries choose kernels. So 1, 2 and 4 ranks stay close to each other.
     """
     if np.dtype(dtype).kind == "V":
         return _half_product(m, n, k, transpose, np.dtype(dtype))
-    from scaffe.layers.kernels.cpu import few_rows, inner_product_plan
+    from scaffe.layers.kernels.cpu import gemv, inner_product_plan
 
     made = _full_product(m, n, k, transpose, np.dtype(dtype))
     is_plain = dtype == np.float32 and not transpose
-    return few_rows.if_faster(inner_product_plan.if_faster(made, m, n, k), m, n, k) if is_plain else made
+    return gemv.if_faster(inner_product_plan.if_faster(made, m, n, k), m, n, k) if is_plain else made
 
 
 def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
-    """An inner product on rows of float32 or float64."""
+    """A plan of an inner product in float32 or float64."""
     from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
     from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
 
@@ -182,7 +170,7 @@ def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
 
 
 def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
-    """An inner product on bfloat16 rows."""
+    """A plan of an inner product in bfloat16."""
     if min(m, n, k) > 0:
         from scaffe.layers.kernels.cpu.onednn.inner_product import HalfInnerProduct
 
@@ -197,7 +185,7 @@ def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
     spec.check()
-    if suits(spec) and not wants_mask:
+    if supports(spec) and not wants_mask:
         from scaffe.layers.kernels.cpu.onednn.pooling import Pooling as OnednnPooling
         from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
 
@@ -221,54 +209,17 @@ def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
     return Pooling(spec)
 
 
-def batch_norm(spec: NormSpec) -> BatchNormPlan:
-    """A plan of batch normalisation."""
-    from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm
-
-    return BatchNorm(spec)
-
-
 def draws(rng: Stream) -> Stream:
     """The source of the random numbers of a net's layers: the stream itself."""
     return rng
 
 
-def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32, scales: bool = True) -> DropoutPlan:
-    """A plan of Dropout; arguments as for ``Backend.dropout``."""
-    from scaffe.layers.kernels.cpu.draws_plan import Dropout
-
-    return Dropout(shape, channels_last, ratio, draws, dtype, scales)
-
-
-def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
-            dtype: np.dtype | type = np.float32) -> UniformPlan:
-    """A plan that draws numbers in [0, 1); arguments as for ``Backend.dropout``."""
-    from scaffe.layers.kernels.cpu.draws_plan import Uniform
-
-    return Uniform(shape, channels_last, draws, dtype)
-
-
-def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
-    """A plan of the multinomial logistic loss of softmax."""
-    from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss
-
-    return SoftmaxLoss(spec)
-
-
-def lrn(spec: LrnSpec) -> LrnPlan:
-    """A plan of local response normalisation."""
-    from scaffe.layers.kernels.cpu.lrn_plan import Lrn
-
-    return Lrn(spec)
+PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("draws_plan", "Dropout"),
+         "lrn": ("lrn_plan", "Lrn"), "pixels": ("pixels_plan", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
+         "uniform": ("draws_plan", "Uniform")}
+"""The functions of Backend that are a plan's class: its module and name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Elementwise kernels, imported (with numba) when first asked for."""
-    from importlib import import_module
-
-    for module in ("elementwise", "softmax", "columns"):
-        found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
-        if found is not None:
-            return found
-    raise AttributeError(name)
+    """The classes of ``PLANS`` and elementwise kernels, imported (with numba) at their first use."""
+    return find_kernel(__name__, name, PLANS, ("elementwise", "softmax", "channels"))

@@ -1,4 +1,4 @@
-"""Memory for kernels: aligned to cache lines, working memory by name, and arrays of bfloat16."""
+"""Arrays for kernels: aligned to cache lines, named working memory of a thread, bfloat16 arrays as bits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 
-def words(array: Any) -> Any:
-    """The array for a compiled loop: a bfloat16 one as its words, uint16, of the same memory; any other as it is."""
+def as_bits(array: Any) -> Any:
+    """The array as compiled loops take it: a bfloat16 array as a uint16 view of its bits, any other as it is."""
     return array.view(np.uint16) if array.dtype.kind == "V" else array
 
 
@@ -22,8 +22,7 @@ LINE = 64  # bytes of a cache line, and of the widest vector
 
 
 def zeros(n_elems: int, dtype: Any = np.float32) -> np.ndarray:
-    """A flat array of zeros that begins with a cache line, so that threads that write intervals of whole lines share
-    none."""
+    """A flat array of zeros that begins at a cache line, so that threads that write whole lines share none."""
     kind = np.dtype(dtype)
     n_bytes = n_elems * kind.itemsize
     memory = np.zeros(n_bytes + LINE, np.uint8)
@@ -35,7 +34,8 @@ _held = threading.local()
 
 
 def workspace(name: str, n_bytes: int) -> np.ndarray:
-    """So many bytes, uint8, of any contents, until the thread asks for more under that name, or another layer runs."""
+    """A named working array of the thread, uint8 (n_bytes,), of undefined contents. It is valid until the thread asks
+    for more under that name, or another layer runs."""
     memory: np.ndarray | None = _held.__dict__.get(name)
     if memory is None or memory.nbytes < n_bytes:
         memory = _held.__dict__[name] = zeros(n_bytes, np.uint8)

@@ -1,4 +1,4 @@
-"""Loops of batch normalisation on (rows, channels) matrices, with scale, bias and ReLU fused.
+"""Batch normalisation of (rows, channels) matrices, with scale, bias and ReLU fused.
 
 Backward recomputes the sign of the ReLU's input from x, so x is the only activation to keep.
 """
@@ -11,9 +11,9 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import real, stored
-from scaffe.jit.tiles import fetch
+from scaffe.jit.register_tiles import prefetch
 from scaffe.layers.kernels.cpu.arrays import wide
-from scaffe.layers.kernels.cpu.columns import BLOCK, WIDE, column_sums, moments
+from scaffe.layers.kernels.cpu.channels import BLOCK, WIDE, column_sums, moments
 from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, are_one
 from scaffe.layers.kernels.cpu.threads.parts import LINE, in_parts
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
@@ -23,7 +23,7 @@ AHEAD = 1024  # elements
 
 
 class Transform:
-    """y = (x - mean) · factor + bias + addend, then ReLU: the statistics (C,) and ``Fused`` as the loops take them.
+    """y = relu((x - mean) · factor + bias + addend): statistics (C,) and ``Fused`` in the form that the loops take.
 
     The loops compute in the statistics' type.
     """
@@ -32,7 +32,7 @@ class Transform:
         self.mean, self.inverse = mean, inverse
         self.factor = inverse if fused.scale is None else inverse * fused.scale
         self._addend, self._slope_of_sum = fused.addend, fused.slope
-        slope = None if fused.addend is not None else fused.slope  # a sum's ReLU comes behind the sum
+        slope = None if fused.addend is not None else fused.slope  # a sum's ReLU comes after the sum
         self.slope = None if slope is None else mean.dtype.type(slope)
         self.bias = np.zeros_like(mean) if fused.bias is None else fused.bias  # fewer kinds of loops to compile
         expect_elems(mean.size, self.factor, self.bias)
@@ -118,8 +118,8 @@ def _sums(first: int, stop: int, n_each: int, x: np.ndarray, gy: np.ndarray, mea
             for r in range(start, min(start + BLOCK, end)):
                 ahead = min(r * n + AHEAD, x.size - n)
                 for c in range(0, n, LINE):
-                    fetch(x, ahead + c)
-                    fetch(gy, ahead + c)
+                    prefetch(x, ahead + c)
+                    prefetch(gy, ahead + c)
                 for c in range(n):
                     g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
                     if slope is not None:
@@ -162,10 +162,7 @@ class BatchNorm:
 
     def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """Write y, normalised with the mean and variance of x, and update the running sums.
-
-        y may be x; ``kept`` gets a copy of x.
-        """
+        """See BatchNormPlan."""
         self._check(x, y, kept)
         mean, variance = moments(x)
         for total, news in zip(sums, (mean, variance * self.spec.correction, np.ones(1)), strict=True):
@@ -177,7 +174,7 @@ class BatchNorm:
 
     def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """Write y, normalised with the running sums. y may be x; ``kept`` gets a copy of x."""
+        """See BatchNormPlan."""
         self._check(x, y, kept)
         mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
@@ -196,24 +193,13 @@ class BatchNorm:
         return Transform(self._mean, self._inverse, fused)
 
     def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
-        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
+        """See BatchNormPlan."""
         self._check(x, xn)
         self._transform(NOT_FUSED).forward(x, xn)
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, fused: Fused = NOT_FUSED,
                  diffs: FusedDiffs = NO_DIFFS) -> None:
-        """Compute the gradients of x, scale and bias.
-
-        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
-        g · scale / sqrt(variance + eps) if the last forward used the running sums.
-
-        Args:
-            x: the input of the last forward (rows, channels).
-            gy: the gradient of y.
-            gx: gets the gradient of x; may be gy; None: not wanted.
-            fused: as in the last forward.
-            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
-        """
+        """See BatchNormPlan."""
         self._check(x, gy, gx)
         transform = self._transform(fused)
         wanted = diffs.scale is not None or diffs.bias is not None

@@ -1,4 +1,4 @@
-"""What bfloat16 costs on a processor that cannot multiply it."""
+"""Measures how much slower bfloat16 is than float32 on a processor without instructions for it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ N_TRIES = 3
 
 
 def slowness(dtype: np.dtype) -> float | None:
-    """How many times as long as in float32 a convolution takes in ``dtype``, by the shortest of a few runs of each.
+    """Measure a convolution in ``dtype`` and in float32, each by the shortest of a few runs.
 
     Returns:
-        the ratio; None where the processor has instructions for bfloat16, and nothing is measured.
+        the ratio of the times; None, without a measurement, if the processor has instructions for bfloat16.
     """
     if has_instructions():
         return None
@@ -28,7 +28,7 @@ def slowness(dtype: np.dtype) -> float | None:
 
 
 def has_instructions() -> bool:
-    """Whether products of bfloat16 numbers are computed by instructions for them."""
+    """Whether the processor has instructions for products of bfloat16 numbers."""
     lib = library()
     return lib is not None and lib.multiplies_bfloat16()
 

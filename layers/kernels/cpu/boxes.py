@@ -8,13 +8,13 @@ import numpy as np
 
 from scaffe.jit import compiled
 
-LEAST_OVERLAP = 1e-6  # a smaller one is none (SSD, bbox_util.cpp)
+LEAST_OVERLAP = 1e-6  # a smaller one counts as 0 (SSD, bbox_util.cpp)
 UNMATCHED, IGNORED = -1, -2
 
 
 @compiled
 def jaccard(a: np.ndarray, b: np.ndarray, edge: float) -> Any:
-    """Intersection over union of two boxes; ``edge`` is 1 for corners that are pixels of the box, 0 for fractions."""
+    """Intersection over union of two boxes. ``edge``: 1 if corners are pixels of the box, 0 if they are fractions."""
     none = a.dtype.type(0)
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
@@ -27,7 +27,7 @@ def jaccard(a: np.ndarray, b: np.ndarray, edge: float) -> Any:
 
 @compiled
 def area(box: np.ndarray, edge: float) -> Any:
-    """Width times height, 0 for a box with its corners the wrong way round; ``edge`` as for ``jaccard``."""
+    """Width times height; 0 if the corners are in the wrong order. ``edge`` as for ``jaccard``."""
     width, height = box[2] - box[0], box[3] - box[1]
     return (width + edge) * (height + edge) if width >= 0 and height >= 0 else box.dtype.type(0)
 
@@ -76,18 +76,18 @@ def match(table: np.ndarray, matches: np.ndarray) -> None:
 @compiled
 def suppress(boxes: np.ndarray, order: np.ndarray, threshold: float, eta: float, least_area: float,
              kept: np.ndarray) -> int:
-    """Non-maximum suppression: take boxes in order, leave out those that overlap one taken before too much.
+    """Non-maximum suppression: keep boxes in order, except those that overlap one kept before by too much.
 
     Args:
         boxes: (n, 4), corners as fractions.
-        order: int64 (k,), indices of the boxes to look at, the best first.
-        threshold: the largest overlap with a box taken before; of the boxes' dtype.
-        eta: while the threshold is above 0.5, every box taken multiplies it by this (adaptive suppression).
+        order: int64 (k,), indices of the boxes to consider, the best first.
+        threshold: the largest overlap with a box kept before; of the boxes' dtype.
+        eta: while the threshold is above 0.5, every kept box multiplies it by this (adaptive suppression).
         least_area: smaller boxes are left out.
-        kept: int64 (k,), receives the indices taken.
+        kept: int64 (k,), receives the indices kept.
 
     Returns:
-        how many are taken.
+        how many are kept.
     """
     n_kept, none = 0, boxes.dtype.type(0)
     for place in range(len(order)):
@@ -106,7 +106,7 @@ def suppress(boxes: np.ndarray, order: np.ndarray, threshold: float, eta: float,
 
 
 @compiled
-def overlap(a: np.ndarray, b: np.ndarray) -> float:
+def overlap_in_pixels(a: np.ndarray, b: np.ndarray) -> float:
     """Intersection over union of two boxes x1, y1, x2, y2."""
     width = min(a[2], b[2]) - max(a[0], b[0]) + 1
     height = min(a[3], b[3]) - max(a[1], b[1]) + 1
@@ -139,14 +139,14 @@ def suppress_in_pixels(boxes: np.ndarray, threshold: float, most: int) -> np.nda
             kept[n_kept] = i
             n_kept += 1
             for j in range(i + 1, len(boxes)):
-                if not gone[j] and overlap(boxes[i], boxes[j]) > threshold:
+                if not gone[j] and overlap_in_pixels(boxes[i], boxes[j]) > threshold:
                     gone[j] = True
     return kept[:n_kept]
 
 
 @compiled
 def common_length(a: float, a_length: float, b: float, b_length: float) -> float:
-    """Length that two intervals, given by centre and length, have in common; at least 0, or no number."""
+    """The common length of two intervals given by centre and length: at least 0, or NaN."""
     right = np.minimum(a + a_length / 2, b + b_length / 2)
     return float(np.maximum(right - np.maximum(a - a_length / 2, b - b_length / 2), 0))
 
@@ -165,7 +165,7 @@ def suppress_centred(boxes: np.ndarray, threshold: float) -> np.ndarray:
 
     Args:
         boxes: float64 (4, n), x, y, width and height, the best first; classes do not matter, as in MobileNet-YOLO.
-        threshold: intersection over union. One that is no number is not below it.
+        threshold: intersection over union; a NaN is not below it.
 
     Returns:
         int64, ascending.

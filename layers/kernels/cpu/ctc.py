@@ -43,7 +43,7 @@ def ctc_cost(log_chances: np.ndarray, labels: np.ndarray, blank: int, gradient: 
 
 @compiled
 def _before(log_chances: np.ndarray, classes: np.ndarray, blank: int) -> np.ndarray:
-    """Graves' alpha: log of the probability to be at a place after a step, (steps, places)."""
+    """Graves' alpha: log of the probability of each state after each step, (steps, states)."""
     out = np.full((len(log_chances), len(classes)), -np.inf)
     for t in range(len(log_chances)):
         for s in range(len(classes)):
@@ -60,7 +60,7 @@ def _before(log_chances: np.ndarray, classes: np.ndarray, blank: int) -> np.ndar
 
 @compiled
 def _after(log_chances: np.ndarray, classes: np.ndarray, blank: int) -> np.ndarray:
-    """Graves' beta: log of the probability of all later steps from a place, (steps, places)."""
+    """Graves' beta: log of the probability of all later steps from each state, (steps, states)."""
     out = np.full((len(log_chances), len(classes)), -np.inf)
     n_steps, n_places = out.shape
     for t in range(n_steps - 1, -1, -1):

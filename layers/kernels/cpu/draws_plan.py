@@ -1,4 +1,4 @@
-"""Random numbers of layers, drawn in Caffe's order: Dropout's masks, the choices of STOCHASTIC pooling."""
+"""Plans that draw random numbers in Caffe's order: Dropout's masks, the choices of STOCHASTIC pooling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 class Dropout:
-    """Dropout. An element is kept if its draw is at most (1 - ratio) (2^32 - 1), in float32, as in Caffe 1.0.
+    """Dropout. It keeps an element if its draw is at most (1 - ratio) (2^32 - 1), in float32, as Caffe 1.0 does.
 
     Args:
         shape: logical; draws are taken in its (Caffe's) element order.
@@ -38,7 +38,7 @@ class Dropout:
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw a mask; write y, x scaled, where an element is kept, else 0. y may be x."""
-        for place in _runs(self._logical.shape):  # the draws themselves take eight times an element
+        for place in _runs(self._logical.shape):  # a piece at a time: a draw takes 8 bytes
             part = self._logical[place]
             part[...] = (self._draws.draw(part.size).astype(np.float32) <= self._limit).reshape(part.shape)
         mask_scale(x, self._mask, self._scale, y)
@@ -82,8 +82,8 @@ def _runs(shape: Shape) -> Iterator[tuple[Any, ...]]:
 
 
 def _stored(shape: Shape, channels_last: bool, dtype: np.dtype | type) -> tuple[np.ndarray, np.ndarray]:
-    """A new array, flat in storage order, and a view of it in Caffe's. The first one is no view: it is counted as what
-    the layer keeps."""
+    """A new flat array in storage order, and a view of it in Caffe's order. The first one is no view, since memory
+    accounting counts arrays that own their memory."""
     flat = np.empty(int(np.prod(shape)), dtype)
     stored = flat.reshape((shape[0], *shape[2:], shape[1]) if channels_last else shape)
     return flat, np.moveaxis(stored, -1, 1) if channels_last else stored

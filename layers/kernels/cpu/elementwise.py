@@ -1,7 +1,7 @@
-"""Elementwise kernels on flat arrays, one pass each. They release the interpreter's lock.
+"""Elementwise kernels on flat arrays, in one pass each. They release the interpreter's lock.
 
-They compute in the arrays' type, on bfloat16 arrays in float32. A loop whose result may lie where an operand does is
-given None for that operand: memory that overlaps is no vector for the compiler.
+They compute in the arrays' type, and on bfloat16 arrays in float32. A kernel whose result is an operand's memory gets
+None for that operand, since the compiler does not vectorize loops over arrays that may overlap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import real, stored
-from scaffe.layers.kernels.cpu.arrays import wide, words
+from scaffe.layers.kernels.cpu.arrays import as_bits, wide
 from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_parts, in_units
 from scaffe.layers.kernels.extents import BITS, LANES, TOGETHER, expect_elems, expect_words
 
@@ -27,7 +27,7 @@ def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
 
 
 def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
-    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output (equal signs)."""
+    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output."""
     _into(gx, _leaky_back, (gy, y), slope)
 
 
@@ -39,7 +39,7 @@ def add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
 def add_up(xs: Sequence[np.ndarray], y: np.ndarray, signs: np.ndarray | None = None) -> None:
     """y = ((x0 + x1) + x2) + ... for two or more flat arrays, up to four a pass. y may be x0.
 
-    Where ``signs`` are given, y is 0 where they are not above 0.
+    If ``signs`` is given, of y's shape, y is 0 where it is not above 0.
     """
     first, *others = xs
     if signs is not None and len(others) == 1:
@@ -64,7 +64,7 @@ def copy(x: np.ndarray, y: np.ndarray) -> None:
 
 
 def are_one(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether both are the same memory: loops that know it become vectors, as they do for memory apart."""
+    """Whether both begin at the same address."""
     return a.ctypes.data == b.ctypes.data
 
 
@@ -131,7 +131,7 @@ def _add_four(y: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, a: np.
         y[i] = stored(((real(y[i] if a is None else a[i]) + real(b[i])) + real(c[i])) + real(d[i]), y[i])
 
 
-_SUMS = {1: _add_two, 2: _add_three, 3: _add_four}  # by how many arrays a pass adds to the first
+_SUMS = {1: _add_two, 2: _add_three, 3: _add_four}  # by the number of arrays added to the first in a pass
 
 
 @compiled
@@ -147,35 +147,35 @@ def _copy(x: np.ndarray, y: np.ndarray) -> None:
         y[i] = stored(real(x[i]), y[i])
 
 
-def note_signs(y: np.ndarray, signs: np.ndarray) -> None:
+def save_sign_mask(y: np.ndarray, mask: np.ndarray) -> None:
     """Set the bits of the elements above 0, and clear all others.
 
     Args:
         y: flat.
-        signs: uint32, (n_words(y.size),).
+        mask: uint32, (n_words(y.size),).
     """
-    expect_words(y.size, signs)
-    in_units(_note, TOGETHER, y.size, y.size // LEAST_ELEMS, words(y), signs)
+    expect_words(y.size, mask)
+    in_units(_save_mask, TOGETHER, y.size, y.size // LEAST_ELEMS, as_bits(y), mask)
 
 
-def relu_backward_signs(signs: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
+def relu_backward_mask(mask: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
     """gx = gy where the bit is set, slope · gy elsewhere. gx may be gy.
 
     Args:
-        signs: from ``note_signs``.
+        mask: from ``save_sign_mask``.
         gy, gx: flat.
         slope: below 0.
     """
     expect_elems(gy.size, gx)
-    expect_words(gy.size, signs)
-    source = None if are_one(gy, gx) else words(gy)
-    in_units(_back, TOGETHER, gx.size, gx.size // LEAST_ELEMS, signs, source, words(gx), wide(gx.dtype).type(slope))
+    expect_words(gy.size, mask)
+    source = None if are_one(gy, gx) else as_bits(gy)
+    in_units(_back, TOGETHER, gx.size, gx.size // LEAST_ELEMS, mask, source, as_bits(gx), wide(gx.dtype).type(slope))
 
 
 @compiled
-def _note(start: int, stop: int, y: np.ndarray, signs: np.ndarray) -> None:
+def _save_mask(start: int, stop: int, y: np.ndarray, mask: np.ndarray) -> None:
     for first in range(start, stop, TOGETHER):
-        here, values = signs[first // BITS:first // BITS + LANES], y[first:first + TOGETHER]
+        here, values = mask[first // BITS:first // BITS + LANES], y[first:first + TOGETHER]
         here[:] = 0
         for j in range(-(-values.size // LANES)):
             bit, run = np.uint32(1 << j), values[LANES * j:LANES * (j + 1)]
@@ -184,9 +184,9 @@ def _note(start: int, stop: int, y: np.ndarray, signs: np.ndarray) -> None:
 
 
 @compiled
-def _back(start: int, stop: int, signs: np.ndarray, gy: np.ndarray | None, gx: np.ndarray, slope: float) -> None:
+def _back(start: int, stop: int, mask: np.ndarray, gy: np.ndarray | None, gx: np.ndarray, slope: float) -> None:
     for first in range(start, stop, TOGETHER):
-        here, out = signs[first // BITS:first // BITS + LANES], gx[first:first + TOGETHER]
+        here, out = mask[first // BITS:first // BITS + LANES], gx[first:first + TOGETHER]
         for j in range(-(-out.size // LANES)):
             bit, run = np.uint32(1 << j), out[LANES * j:LANES * (j + 1)]
             grad = run if gy is None else gy[first + LANES * j:first + LANES * j + run.size]

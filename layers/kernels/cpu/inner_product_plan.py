@@ -1,5 +1,4 @@
-"""Matrix products of inner product layers by the BLAS under NumPy, and weights' gradients by tiles that stay in
-registers."""
+"""Inner products by NumPy's BLAS, and their weights' gradients by register tiles."""
 
 from __future__ import annotations
 
@@ -8,27 +7,28 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.register_tiles import COLUMNS
 from scaffe.jit.simd import HAS_AVX512
-from scaffe.jit.tiles import COLUMNS
 from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.conv.panels import TALL, is_fast, multiply_few
 from scaffe.layers.kernels.cpu.threads.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems, row_blocks
 from scaffe.layers.kernels.plans import WeightedPlan
 
 MOST_ROWS, LEAST_WEIGHTS = 64 if HAS_AVX512 else 16, 1_000_000
-"""Where it is faster than oneDNN, as measured: with AVX-512 1.6 times for 8 rows, 1.1 to 1.2 for 64, slower for 128;
-with AVX2 1.6 times for 4 rows, 1.1 for 16, slower for 64. It is slower for weights that the second cache holds, too."""
-ROWS_SHARE = 8  # of outputs for each row: the copy of x takes an eighth of what weights take, or less
-LEAST_PRODUCTS = 1 << 22  # multiply-adds of a thread: handing over a part costs less than these
+"""Limits within which it is faster than oneDNN. Measured with AVX-512: 1.6 times for 8 rows, 1.1 to 1.2 for 64, slower
+for 128; with AVX2: 1.6 times for 4 rows, 1.1 for 16, slower for 64. It is slower for weights that fit in the
+second-level cache."""
+ROWS_SHARE = 8  # least outputs for each row, so that the copy of x is an eighth of the weights or less
+LEAST_PRODUCTS = 1 << 22  # multiply-adds of a part: handing one to a thread takes less than these
 
 
 class WeightGradients:
-    """y = x wᵀ + b; see ``WeightedPlan``. The gradient of w is gyᵀ x: its rows are read from gyᵀ, which is small.
+    """A plan of y = x wᵀ + b with its own kernel for the weights' gradient gyᵀ x; see ``WeightedPlan``.
 
     Args:
-        others: computes everything else.
+        others: the plan that computes everything else.
         m, n, k: rows, outputs, inputs. The weights are (N, K).
 
     Attributes:
@@ -66,7 +66,7 @@ class WeightGradients:
 
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
-    """These gradients where they are faster than those of ``others``, else ``others``."""
+    """A WeightGradients where it is faster than ``others``, else ``others``."""
     is_small = 0 < m <= min(MOST_ROWS, n // ROWS_SHARE)
     fits = is_fast() and is_small and n * k >= LEAST_WEIGHTS and k % COLUMNS == 0
     return WeightGradients(others, m, n, k) if fits else others
@@ -85,8 +85,8 @@ def _lay_in_panels(x: np.ndarray, panels: np.ndarray) -> None:
 @compiled
 def _products(first: int, stop: int, gy: np.ndarray, column: int, panels: np.ndarray, zeros: np.ndarray, adds: bool,
               gw: np.ndarray) -> None:
-    """Rows ``first`` to ``stop`` of gw = gyᵀ x, or gw += gyᵀ x if ``adds``, for gy from a column on: all columns of
-    eight before the next."""
+    """Compute rows [first, stop) of gw = gyᵀ x, or gw += gyᵀ x if ``adds``, for gy from a column on: all columns of
+    eight rows before the next rows."""
     m, k = len(gy), zeros.size
     turned = np.empty(TALL * m, np.float32)
     for i in range(first, stop, TALL):
@@ -100,7 +100,7 @@ def _products(first: int, stop: int, gy: np.ndarray, column: int, panels: np.nda
                 0, m, m, panel, panel, p * COLUMNS, i * k + p * COLUMNS, k))
 
 
-MOST_ELEMS = 1 << 20  # of a product that is made to be added to a gradient
+MOST_ELEMS = 1 << 20  # of a temporary product that is added to a gradient
 
 
 class InnerProduct:

@@ -1,4 +1,4 @@
-"""Local response normalisation of channels-last images, in numba: for its backward, oneDNN has only a slow kernel."""
+"""Local response normalisation of channels-last images by numba; oneDNN's kernel for its backward is slow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import real, stored
 from scaffe.layers.kernels.cpu.arrays import wide
-from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_parts
 from scaffe.layers.kernels.cpu.threads.parts import in_parts
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_parts
 from scaffe.layers.kernels.specs import LrnSpec
 
-BLOCK = 800  # numbers that are gone through at once: they stay in the first cache
+BLOCK = 800  # numbers processed at once, which stay in the first-level cache
 
 
 class Lrn:
     """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
 
-    Across channels s is computed once more in backward: it would take as much memory as y.
+    Across channels, backward recomputes s, which would take as much memory as y.
 
     Args:
         spec: the geometry; n is local_size across channels, local_size squared within one.
@@ -49,12 +49,12 @@ class Lrn:
         self._kept += k
         np.multiply(x, self._kept ** -beta, out=y)
 
-    def bind(self, x: np.ndarray, y: np.ndarray) -> Calls | None:
+    def bind(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
         """See Bindable."""
         if self.spec.within:
             return None
         x, y = x.reshape(self._shape), y.reshape(self._shape)
-        return bind_parts(_across, (x, y), self._half, self._numbers)
+        return prepare_parts(_across, (x, y), self._half, self._numbers)
 
     def backward(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s."""
@@ -69,8 +69,8 @@ class Lrn:
 
 @compiled(error_model="numpy")
 def _across(x: np.ndarray, y: np.ndarray, half: int, numbers: tuple[float, float, float]) -> None:
-    """Channels are columns. Several rows are gone through at once, as one: short loops are no vectors, and what has
-    just been stored is slow to read at other places."""
+    """Normalise across channels. Several rows are processed as one long row: short loops do not vectorize, and reading
+    what was just stored at another alignment is slow."""
     k, rate, beta = numbers
     n_rows, n_channels = x.shape
     n_together = max(1, BLOCK // n_channels)
@@ -81,7 +81,7 @@ def _across(x: np.ndarray, y: np.ndarray, half: int, numbers: tuple[float, float
         values, out = x[first:first + n_together].reshape(-1), y[first:first + n_together].reshape(-1)
         _square(values, squares)
         _window_sums(squares, sums, half, n_channels, values.size)
-        if is_usual:  # s^-3/4 by square roots, which processors have
+        if is_usual:  # s^-3/4 by square roots, for which processors have instructions
             for i in range(values.size):
                 root = np.sqrt(k + rate * sums[i])
                 out[i] = stored(real(values[i]) / (root * np.sqrt(root)), out[i])
@@ -130,7 +130,7 @@ def _square(values: np.ndarray, squares: np.ndarray) -> None:
 
 @compiled(inline="always")
 def _window_sums(values: np.ndarray, sums: np.ndarray, half: int, n_channels: int, n_elems: int) -> None:
-    """sums[i] = values[i - half] + ... + values[i + half], of the row's own alone; rows lie one behind another."""
+    """sums[i] = values[i - half] + ... + values[i + half] within each row; rows are contiguous."""
     inner = sums[half:]
     if half == 2:  # the usual one, in one pass
         for i in range(n_elems - 4):

@@ -25,7 +25,7 @@ REAL = np.float32
 UNIT_24, UNIT_32 = REAL(2.0**-24), REAL(2.0**-32)
 ONE, TWO, ZERO = REAL(1), REAL(2), REAL(0)
 Curve = Callable[[Decimal], Decimal]
-SHORT = -1  # in place of a position: the draws ran out
+SHORT = -1  # returned in place of a position when the draws run out
 
 
 class Layers(NamedTuple):
@@ -66,7 +66,7 @@ def _layers(edge: Decimal, width: Decimal, n_layers: int, curve: Curve, inverse:
 
 @compiled
 def _unit(draws: np.ndarray, at: int) -> tuple[np.float32, int]:
-    """A number of [0, 1) and the next position; a draw that rounds to 1 is thrown away."""
+    """A number of [0, 1) and the next position; a draw that rounds to 1 is discarded."""
     while at < draws.size:
         value = REAL(draws[at]) * UNIT_32
         at += 1
@@ -86,7 +86,7 @@ def _exponential(draws: np.ndarray, at: int, layers: Layers) -> tuple[np.float32
         if x < layers.x[i + 1]:
             return shift + x, at
         if i == 0:
-            shift += layers.x[1]  # the tail looks like the whole
+            shift += layers.x[1]  # the tail of an exponential is an exponential
             continue
         part, at = _unit(draws, at)
         if at == SHORT:
@@ -117,7 +117,7 @@ def _tail(draws: np.ndarray, at: int, edge: np.float32, exponential: Layers) -> 
 @compiled
 def _second_look(draws: np.ndarray, at: int, i: int, x: np.float32, normal: Layers,
                  exponential: Layers) -> tuple[np.float32, int]:
-    """For a place x beside the layer above i: the number (NaN: none, start anew) and the next position."""
+    """Decide on x outside of the layer above i: the number, NaN if x is rejected, and the next position."""
     if i == 0:
         far: tuple[np.float32, int] = _tail(draws, at, normal.x[1], exponential)
         return far

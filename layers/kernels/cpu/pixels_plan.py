@@ -1,4 +1,4 @@
-"""Pixels as readers leave them, a byte each, made the net's numbers."""
+"""Converts the readers' pixels (uint8) to the net's numbers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import stored
-from scaffe.jit.loops import mirror_row
-from scaffe.layers.kernels.cpu.arrays import wide, words
+from scaffe.jit.loops import flip_row
+from scaffe.layers.kernels.cpu.arrays import as_bits, wide
 from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.extents import expect_elems
 
 
 class Pixels:
-    """y = (pixel - mean) · scale, mirrored where that is asked for: the bits that readers compute.
+    """y = (pixel - mean) · scale, mirrored where asked for, with the bits that readers would compute.
 
     Args:
         change: has ``mean``, float32, 1-D: a mean image (row, column, channel), or a number for each channel;
@@ -31,15 +31,15 @@ class Pixels:
         n, height, width, n_channels = pixels.shape
         expect_elems(pixels.size, y)
         expect_elems(3 * n, places)
-        if not (self._row_stride or places[:, 2].any()):  # then an image is one long row
+        if not (self._row_stride or places[:, 2].any()):  # an image is then one long row
             height, width = 1, height * width
         mean, scale = self._means(width), wide(y.dtype).type(self._scale)
-        rows, out = pixels.reshape(n, height, width * n_channels), words(y).reshape(n, height, width * n_channels)
+        rows, out = pixels.reshape(n, height, width * n_channels), as_bits(y).reshape(n, height, width * n_channels)
         in_units(_change, 1, n, pixels.size // LEAST_ELEMS, rows, places, mean, self._row_stride, n_channels, scale,
                  out)
 
     def _means(self, width: int) -> np.ndarray:
-        """The mean in (row, column, channel) order; of numbers for each channel, a row as long as an image's."""
+        """The mean in (row, column, channel) order; for one number a channel, a row as long as an image's."""
         if self._row_stride:
             mean: np.ndarray = self._mean
             return mean
@@ -51,7 +51,7 @@ class Pixels:
 @compiled
 def _change(start: int, stop: int, pixels: np.ndarray, places: np.ndarray, mean: np.ndarray, row_stride: int,
             n_channels: int, scale: float, y: np.ndarray) -> None:
-    """Images [start, stop) of rows (n, height, columns · channels)."""
+    """Convert images [start, stop) of rows (n, height, columns · channels)."""
     n_row = pixels.shape[2]
     for i in range(start, stop):
         for h in range(pixels.shape[1]):
@@ -60,4 +60,4 @@ def _change(start: int, stop: int, pixels: np.ndarray, places: np.ndarray, mean:
             for k in range(n_row):
                 out[k] = stored((np.float32(row[k]) - means[k]) * scale, out[k])
             if places[i, 2]:
-                mirror_row(out, n_channels)
+                flip_row(out, n_channels)

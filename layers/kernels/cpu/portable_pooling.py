@@ -1,4 +1,4 @@
-"""Pooling in numba, for any dtype and all of Caffe's methods: where oneDNN lacks one, or a mask is wanted."""
+"""Pooling by numba for any dtype and all of Caffe's methods, where oneDNN has no kernel or a mask is wanted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
 from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_units
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
 from scaffe.layers.kernels.specs import PoolSpec
 
 NOWHERE = -1
@@ -42,21 +42,15 @@ class Pooling:
         if mask is not None:
             mask.reshape(self._out)[...] = self._places
 
-    def bind(self, x: np.ndarray, y: np.ndarray) -> Calls | None:
+    def bind(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
         """See Bindable."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         is_mean = self.spec.method == "AVE"
         kernel, args = (_average, (x, y)) if is_mean else (_maximum, (x, y, self._places))
-        return bind_units(kernel, 1, self._in[0], self._most_parts, *args, self._window)
+        return prepare_units(kernel, 1, self._in[0], self._most_parts, *args, self._window)
 
     def forward_stochastic(self, x: np.ndarray, y: np.ndarray, draws: np.ndarray | None) -> None:
-        """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
-        Pooling", ICLR 2013, section 3). Without draws, y is the mean weighted with these probabilities.
-
-        Args:
-            x, y: as in ``forward``.
-            draws: numbers in [0, 1), one for each output, in storage order; None in the test phase.
-        """
+        """See StochasticPoolingPlan."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         if draws is None:
             self._run(_weighted_mean, x, y, self._window)
@@ -72,13 +66,13 @@ class Pooling:
             self._run(_scatter, gy, gx, self._places)
 
     def _run(self, kernel: Callable[..., None], *args: Any) -> None:
-        """A kernel on all images, some on each thread."""
+        """Run a kernel on all images, some on each thread."""
         in_units(kernel, 1, self._in[0], self._most_parts, *args)
 
 
 @compiled
 def _bounds(i: int, j: int, n_rows: int, n_columns: int, window: Window) -> tuple[int, int, int, int, int]:
-    """First and end row and column of a window inside the image, and how many elements AVE divides by."""
+    """The range of rows and of columns of a window inside the image, and the number that AVE divides by."""
     kh, kw, sh, sw, ph, pw = window
     top, left = i * sh - ph, j * sw - pw
     bottom, right = min(top + kh, n_rows + ph), min(left + kw, n_columns + pw)

@@ -6,7 +6,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 
-NOWHERE = -1  # the place of an empty bin's maximum
+NOWHERE = -1  # in place of the position of an empty bin's maximum
 
 
 @compiled
@@ -74,7 +74,7 @@ def means_by_position_back(gradient: np.ndarray, items: np.ndarray, tops: np.nda
 
 @compiled
 def neighbours(at: float, length: int, margin: float) -> tuple[int, int, float]:
-    """The pixels before and behind a place along one axis, and the second one's weight; (-1, -1, 0) if outside."""
+    """The pixels before and after a position along one axis, and the weight of the second; (-1, -1, 0) if outside."""
     if not (-margin <= at <= length - 1 + margin):
         return -1, -1, 0.0
     at = min(max(at, 0.0), length - 1.0)

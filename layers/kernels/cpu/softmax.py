@@ -13,9 +13,9 @@ from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.extents import expect_shape
 from scaffe.layers.kernels.specs import LossSpec
 
-LEAST_POWERS = 1 << 14  # of a thread: handing over a part costs what as many exponentials do
+LEAST_POWERS = 1 << 14  # of a part: handing one to a thread takes as long as so many exponentials
 EACH = 16  # rows at a time
-REORDERED = {"reassoc"}  # sums in many lanes
+REORDERED = {"reassoc"}  # lets sums be vectorized
 
 
 def softmax_rows(x: np.ndarray, y: np.ndarray) -> None:
@@ -32,7 +32,7 @@ def softmax_rows_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
 
 @compiled(inline="always")
 def softmax_some(first: int, stop: int, x: np.ndarray, y: np.ndarray) -> None:
-    """``softmax_rows`` of rows ``first`` to ``stop``, few enough to stay in the cache."""
+    """``softmax_rows`` of rows [first, stop), few enough to stay in the cache."""
     inputs, outputs = x[first:stop], y[first:stop]
     for r in range(len(inputs)):
         row, out = inputs[r], outputs[r]
@@ -53,7 +53,7 @@ def softmax_some(first: int, stop: int, x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(inline="always")
 def _largest(row: np.ndarray) -> Any:
-    """The largest number but NaNs, of four streams, since each comparison waits for the one before it."""
+    """The largest number except NaNs, found in four streams: in one, each comparison would wait for the last."""
     a = b = c = d = row[0]
     n = row.size // 4
     for i in range(n):
@@ -80,12 +80,12 @@ def _softmax_rows_back(start: int, stop: int, y: np.ndarray, gy: np.ndarray, gx:
             gx[r, c] = (gy[r, c] - dot) * y[r, c]
 
 
-NOT_COUNTED, FAR = -(1 << 62), 1 << 61  # a label that nobody has, and what no class's number comes near
+NOT_COUNTED, FAR = -(1 << 62), 1 << 61  # stands for an ignored label; a bound beyond all class numbers
 FLOAT32_MIN = np.finfo(np.float32).tiny  # Caffe's FLT_MIN: a saturated wrong answer costs 87.33655
 
 
 class SoftmaxLoss:
-    """The plan of one shape; ``forward`` reads the labels and raises LayerError for one that is out of range."""
+    """A SoftmaxLossPlan whose ``forward`` raises LayerError for a label that is out of range."""
 
     def __init__(self, spec: LossSpec) -> None:
         self._spec = spec
@@ -116,20 +116,20 @@ class SoftmaxLoss:
         in_units(_differentiate, 1, len(gx), gx.size // LEAST_ELEMS, prob, self._labels, factor, gx)
 
     def check(self) -> None:
-        """Nothing to do: forward has checked the labels."""
+        """Does nothing: forward has checked the labels."""
 
 
 @compiled(fastmath=REORDERED, borrows=True)
 def _add_losses(first: int, stop: int, x: np.ndarray, labels: np.ndarray, ignored: int, least: float, whole: np.ndarray,
                 prob: np.ndarray, found: np.ndarray) -> None:
-    """Compute the probabilities of every EACH rows from ``first`` to ``stop``.
+    """Compute the probabilities of chunks [first, stop) of EACH rows.
 
     Args:
-        first, stop: numbers of these chunks; no sum depends on how many threads share them.
+        first, stop: the chunks; no sum depends on how many threads share them.
         labels: (rows,). ignored: the label that does not count.
         least: a probability below it costs as much as this one.
-        whole: (rows,), gets the labels, NOT_COUNTED for those that do not count.
-        found: (chunks, 3), gets the sum of a chunk's losses, how many rows count, and how many labels are no classes.
+        whole: (rows,), receives the labels, NOT_COUNTED for those that do not count.
+        found: (chunks, 3), receives a chunk's sum of losses, its rows that count, and its labels that are no classes.
     """
     n_classes = x.shape[1]
     for chunk in range(first, stop):

@@ -1,4 +1,4 @@
-"""Plans for bfloat16 arrays that compute by a plan for float32, where there is no kernel for bfloat16."""
+"""Plans for bfloat16 arrays that convert to float32 and use its plan, where there is no bfloat16 kernel."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from scaffe.layers.kernels.plans import PoolingPlan, WeightedPlan
 
 
 class _Buffers:
-    """Float32 arrays, each made when first asked for."""
+    """Named float32 arrays, each made at its first use."""
 
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, int], np.ndarray] = {}
 
     def of(self, name: str, like: Any) -> np.ndarray:
-        """The array of that name, flat, of as many elements as ``like``."""
+        """The flat array of that name, with as many elements as ``like``."""
         found = self._arrays.get((name, like.size))
         if found is None:
             found = self._arrays[name, like.size] = np.zeros(like.size, np.float32)
         return found
 
     def filled(self, name: str, half: Any) -> np.ndarray:
-        """The array of that name with the numbers of ``half``."""
+        """The array of that name, filled with the numbers of ``half``."""
         wide = self.of(name, half)
         copy(half.reshape(-1), wide)
         return wide

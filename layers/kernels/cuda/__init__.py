@@ -11,44 +11,47 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
-    DropoutPlan,
     InferencePlan,
-    LrnPlan,
     PoolingPlan,
-    SoftmaxLossPlan,
     StochasticPoolingPlan,
-    UniformPlan,
-    UpdatePlan,
     WeightedPlan,
+    find_kernel,
 )
-from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, NormSpec, PoolSpec
+from scaffe.layers.kernels.specs import ConvSpec, NormSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cuda.copies import Pixels as pixels
+    from scaffe.layers.kernels.cuda.copies import Staging as staging
     from scaffe.layers.kernels.cuda.copies import copy_part
+    from scaffe.layers.kernels.cuda.draws_plan import Draws as draws
+    from scaffe.layers.kernels.cuda.draws_plan import Dropout as dropout
+    from scaffe.layers.kernels.cuda.draws_plan import Uniform as uniform
     from scaffe.layers.kernels.cuda.elementwise import (
         add_relu,
         add_up,
         mask_scale,
-        note_signs,
         relu_backward,
-        relu_backward_signs,
+        relu_backward_mask,
         relu_forward,
+        save_sign_mask,
     )
-    from scaffe.layers.kernels.cuda.reductions import Guard
+    from scaffe.layers.kernels.cuda.pooling_lrn import Lrn as lrn
+    from scaffe.layers.kernels.cuda.recording import Recording as record
+    from scaffe.layers.kernels.cuda.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
-    from scaffe.layers.kernels.cuda.updates import clip_factor
+    from scaffe.layers.kernels.cuda.updates import Guard, clip_factor
+    from scaffe.layers.kernels.cuda.updates import UpdatePlan as update_plan
 
     xp: Any
 
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
            "deconvolution", "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker",
-           "mask_scale", "moments", "note_signs", "pixels", "place", "pooling", "record", "relu_backward",
-           "relu_backward_signs", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
+           "mask_scale", "moments", "save_sign_mask", "pixels", "place", "pooling", "record", "relu_backward",
+           "relu_backward_mask", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
            "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device",
            "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
 
@@ -108,7 +111,7 @@ def deconvolution(spec: ConvSpec) -> WeightedPlan:
 
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
     """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``."""
-    from scaffe.layers.kernels.cuda.inner_product_plan import InnerProduct
+    from scaffe.layers.kernels.cuda.products import InnerProduct
 
     return InnerProduct(m, n, k, transpose, dtype)
 
@@ -129,27 +132,6 @@ def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
     return Pooling(spec)
 
 
-def lrn(spec: LrnSpec) -> LrnPlan:
-    """A plan of local response normalisation."""
-    from scaffe.layers.kernels.cuda.pooling_lrn import Lrn
-
-    return Lrn(spec)
-
-
-def update_plan(rule: Any, segments: Sequence[Any]) -> UpdatePlan:
-    """A plan of an update rule over segments of the flat buffers: run(w, g, histories, hyper, factor)."""
-    from scaffe.layers.kernels.cuda.updates import UpdatePlan
-
-    return UpdatePlan(rule, segments)
-
-
-def pixels(change: Any) -> Any:
-    """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
-    from scaffe.layers.kernels.cuda.copies import Pixels
-
-    return Pixels(change)
-
-
 def copy_weights(w: Any, order: tuple[int, int], copy: Any) -> None:
     """Write weights (O, I, K), flat, to a copy for kernels of a half type, (O, K, I); ``order`` has the sizes I, K."""
     from scaffe.layers.kernels.cuda.products import Weights
@@ -164,31 +146,17 @@ def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -
         return found
     from functools import partial
 
-    from scaffe.layers.base.on_host import OnHost
+    from scaffe.layers.base.host_fallback import HostFallback
     from scaffe.layers.kernels import cpu
 
-    return partial(OnHost, cpu, layer_type)
+    return partial(HostFallback, cpu, layer_type)
 
 
 def batch_allocator() -> Callable[[int], np.ndarray]:
     """What gives readers page-locked memory for their batches, so that the main thread need not copy them there."""
-    from scaffe.layers.kernels.cuda.batches import pinned_allocator
+    from scaffe.layers.kernels.cuda.copies import pinned_allocator
 
     return pinned_allocator()
-
-
-def staging(next_batch: Any) -> Any:
-    """A ``Staging``: ``next()`` returns a batch on the device while the one after is being copied."""
-    from scaffe.layers.kernels.cuda.batches import Staging
-
-    return Staging(next_batch)
-
-
-def record(run: Callable[[], Any]) -> Callable[[], Any]:
-    """Record the work that ``run`` queues as a CUDA graph; calling the result launches it. See ``Recording``."""
-    from scaffe.layers.kernels.cuda.recording import Recording
-
-    return Recording(run)
 
 
 def scalar(number: Any) -> Any:
@@ -218,36 +186,6 @@ def batch_norm(spec: NormSpec) -> BatchNormPlan:
     return cudnn_batch_norm.batch_norm(spec) or batch_norm_plan.BatchNorm(spec)
 
 
-def draws(rng: Stream) -> Any:
-    """The source of the random numbers of a net's layers: a generator on the device, seeded by the stream."""
-    from scaffe.layers.kernels.cuda.draws_plan import Draws
-
-    return Draws(rng)
-
-
-def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32, scales: bool = True) -> DropoutPlan:
-    """A plan of Dropout; arguments as for ``Backend.dropout``."""
-    from scaffe.layers.kernels.cuda.draws_plan import Dropout
-
-    return Dropout(shape, channels_last, ratio, draws, dtype, scales)
-
-
-def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
-            dtype: np.dtype | type = np.float32) -> UniformPlan:
-    """A plan that draws numbers in [0, 1); arguments as for ``Backend.dropout``."""
-    from scaffe.layers.kernels.cuda.draws_plan import Uniform
-
-    return Uniform(shape, channels_last, draws, dtype)
-
-
-def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
-    """A plan of the multinomial logistic loss of softmax."""
-    from scaffe.layers.kernels.cuda.softmax import SoftmaxLoss
-
-    return SoftmaxLoss(spec)
-
-
 def to_host(array: Any) -> np.ndarray:
     """A copy of the array in host memory, for which the host waits; a NumPy array is returned as it is."""
     from scaffe.layers.kernels import device
@@ -274,16 +212,17 @@ def zeros(n_elems: int, dtype: Any) -> Any:
     return device.load().zeros(n_elems, dtype)
 
 
-def __getattr__(name: str) -> Any:
-    """The array module ``xp``, and elementwise kernels, found when first asked for."""
-    from importlib import import_module
+PLANS = {"draws": ("draws_plan", "Draws"), "dropout": ("draws_plan", "Dropout"), "lrn": ("pooling_lrn", "Lrn"),
+         "pixels": ("copies", "Pixels"), "record": ("recording", "Recording"),
+         "softmax_loss": ("softmax", "SoftmaxLoss"), "staging": ("copies", "Staging"),
+         "uniform": ("draws_plan", "Uniform"), "update_plan": ("updates", "UpdatePlan")}
+"""The functions of DeviceBackend that are a class: its module and name."""
 
+
+def __getattr__(name: str) -> Any:
+    """The array module ``xp``, the classes of ``PLANS`` and elementwise kernels, imported at their first use."""
     if name == "xp":
         from scaffe.layers.kernels import device
 
         return device.load()
-    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies"):
-        found = getattr(import_module(f"scaffe.layers.kernels.cuda.{module}"), name, None)
-        if found is not None:
-            return found
-    raise AttributeError(name)
+    return find_kernel(__name__, name, PLANS, ("elementwise", "softmax", "channels", "updates", "copies"))

@@ -37,10 +37,7 @@ class BatchNorm:
         arena.reserve(*self._parts)
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """Write y, normalised with the mean and variance of x, and update the running sums.
-
-        y may be x; ``kept`` gets a copy of x.
-        """
+        """See BatchNormPlan."""
         self._check(x, y, kept)
         (parts,) = arena.take(self._parts[0])
         sum_parts("sum_squares", x, (x,), parts)
@@ -50,7 +47,7 @@ class BatchNorm:
         self._normalize(x, y, fused, kept)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """Write y, normalised with the running sums. y may be x; ``kept`` gets a copy of x."""
+        """See BatchNormPlan."""
         self._check(x, y, kept)
         self._per_channel("finish_fixed", *sums, self.mean, self.inverse, np.float64(self.spec.eps))
         self.fixed = True
@@ -62,23 +59,12 @@ class BatchNorm:
         self.fixed = False
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
+        """See BatchNormPlan."""
         self._check(x, xn)
         self._normalize(x, xn, NOT_FUSED, None)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """Compute the gradients of x, scale and bias.
-
-        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
-        g · scale / sqrt(variance + eps) if the last forward used the running sums.
-
-        Args:
-            x: the input of the last forward (rows, channels).
-            gy: the gradient of y.
-            gx: gets the gradient of x; may be gy; None: not wanted.
-            fused: as in the last forward.
-            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
-        """
+        """See BatchNormPlan."""
         self._check(x, gy, gx)
         parts, level, tilt = arena.take(*self._parts)
         affine = self._affine(fused)
@@ -91,7 +77,7 @@ class BatchNorm:
             by_rows("normalize_back", x, (x, gy, *affine, gx, *shares), FAMILY)
 
     def leave(self, of_scale: Any, of_bias: Any, diffs: FusedDiffs) -> None:
-        """Add given gradients of scale and bias, (C,), to ``diffs``, or write them if it says so."""
+        """Add gradients of scale and bias, (C,), to ``diffs``, or write them if ``diffs.overwrite``."""
         self._per_channel("leave_both", of_scale, of_bias, diffs.scale, diffs.bias, I(not diffs.overwrite))
 
     def numbers(self) -> tuple[np.float64, ...]:

@@ -25,17 +25,17 @@ def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
     run_flat("elementwise", "relu_backward", gy.dtype, gy.size, (y, gy, gx, wide(gy.dtype).type(slope)))
 
 
-def note_signs(y: Any, signs: Any) -> None:
+def save_sign_mask(y: Any, mask: Any) -> None:
     """Set the bits of the elements above 0, and clear all others; see ``scaffe.layers.kernels.extents``."""
-    expect_words(y.size, signs)
-    run_flat("elementwise", "note_signs", y.dtype, y.size, (y, signs), per_thread=BITS)
+    expect_words(y.size, mask)
+    run_flat("elementwise", "save_sign_mask", y.dtype, y.size, (y, mask), per_thread=BITS)
 
 
-def relu_backward_signs(signs: Any, gy: Any, gx: Any, slope: float) -> None:
+def relu_backward_mask(mask: Any, gy: Any, gx: Any, slope: float) -> None:
     """gx = gy where the bit is set, slope · gy elsewhere. gx may be gy."""
     expect_elems(gy.size, gx)
-    expect_words(gy.size, signs)
-    run_flat("elementwise", "relu_backward_signs", gy.dtype, gy.size, (signs, gy, gx, wide(gy.dtype).type(slope)),
+    expect_words(gy.size, mask)
+    run_flat("elementwise", "relu_backward_mask", gy.dtype, gy.size, (mask, gy, gx, wide(gy.dtype).type(slope)),
              per_thread=BITS)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
 
 SOURCES = Path(__file__).with_name("sources")

@@ -14,11 +14,11 @@ from scaffe.layers.kernels.cuda.launch import columns_grid, kernel, wide
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import LrnSpec, PoolSpec
 
-MOST_SMALL = 255  # places of a window that a byte can tell apart, and "none"
+MOST_SMALL = 255  # positions in a window that a byte can hold, with one more for "none"
 
 
 class Pooling:
-    """MAX, AVE or STOCHASTIC of one geometry. Which element of its window each output took is kept for backward.
+    """MAX, AVE or STOCHASTIC pooling of one geometry. For backward it keeps which element each output took.
 
     Args:
         spec: the geometry.
@@ -55,13 +55,7 @@ class Pooling:
             self._run("maximum", self._outputs, x, y, self._places, mask, self._above_zero, other=other)
 
     def forward_stochastic(self, x: Any, y: Any, draws: Any) -> None:
-        """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
-        Pooling", ICLR 2013, section 3). Without draws, y is the mean weighted with these probabilities.
-
-        Args:
-            x, y: as in ``forward``.
-            draws: float32 numbers in [0, 1), one for each output, in storage order; None in the test phase.
-        """
+        """See StochasticPoolingPlan; the draws are float32."""
         self._check(x, y, draws)
         if draws is None:
             self._run("weighted_mean", self._outputs, x, y)
@@ -92,7 +86,7 @@ class Lrn:
     Args:
         spec: the geometry; n is local_size across channels, local_size squared within one.
 
-    Nothing is kept for backward: it has s computed once more, in scratch memory.
+    Nothing is kept for backward, which recomputes s in scratch memory.
     """
 
     reads_y = True

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, most_blocks, wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape

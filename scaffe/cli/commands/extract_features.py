@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags, param_memory
 from scaffe.nets.devices import PRECISIONS
-from scaffe.training.limited_memory import add_memory_flags, param_memory
-
-GROUP = "Train and test"
 
 
 def main(argv: list[str]) -> int:
@@ -43,7 +41,7 @@ def _extract(options: Namespace) -> int:
     from scaffe.pycaffe.features import extract_features
 
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
-    kernels = load_kernels(cores.n_threads(), compute)
+    kernels = load_kernels(threads.n_threads(), compute)
     made_in = param_memory(options, kernels)
     net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=made_in)
     try:

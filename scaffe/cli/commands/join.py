@@ -7,11 +7,9 @@ used: under Open MPI a process belongs to the mpirun that has started it, and ca
 from __future__ import annotations
 
 from scaffe import log
-from scaffe.collectives.fault_tolerance.joining import Newcomer
+from scaffe.collectives.fault_tolerance.joining import JoiningRank
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-
-GROUP = "Train and test"
 
 
 def main(argv: list[str]) -> int:
@@ -21,12 +19,12 @@ def main(argv: list[str]) -> int:
         UserError: no run has started this process.
     """
     Flags("join", __doc__ or "").parse(argv)
-    newcomer = Newcomer.of_this_process()  # before what takes time to import: the rank that started this one waits
-    if newcomer is None:
+    joining = JoiningRank.of_this_process()  # before what takes time to import: the rank that started this one waits
+    if joining is None:
         raise UserError("join: no run has started this process, and none can be joined from outside; a run with "
                         "-on_rank_loss replace starts it by itself where the allocation has room")
     from scaffe.cli.commands import train
 
     log.silence(True)
-    train.come_in(newcomer)
+    train.join(joining)
     return 0

@@ -13,7 +13,6 @@ from scaffe.errors import UserError
 from scaffe.flags import MOST, Flags, whole
 from scaffe.nets import graph
 
-GROUP = "Nets and weights"
 DIMENSION = whole(1)
 
 
@@ -22,10 +21,10 @@ def main(argv: list[str]) -> int:
     from scaffe.atomic_files import refuse_input
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.layers.base.random import Stream
-    from scaffe.nets.activation_memory import arena_bytes, training_bytes
+    from scaffe.memory.problem.activations import arena_bytes
+    from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
     from scaffe.nets.devices import load_kernels
     from scaffe.nets.fusion import fuse_layers
-    from scaffe.nets.layer_memory import unfolded_bytes
     from scaffe.nets.setup import PHASES, Selection, make_context, make_net
     from scaffe.nets.summary import summarize, table, without_data
 
@@ -57,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def _flags() -> Flags:
-    from scaffe.memory.amount import amount
+    from scaffe.memory.options import amount
     from scaffe.memory.plan.placements import PLACEMENTS
     from scaffe.training.partition.options import MOST_PLANNED, PARTITIONS, add_machine_flags
 
@@ -102,10 +101,9 @@ def _shared(net: Any, options: Namespace) -> list[str]:
 def _limit(net: Any, options: Namespace) -> None:
     """Print the plan for ``-memory``, and draw it."""
     from scaffe.atomic_files import write_whole
-    from scaffe.memory.run.forecast import predicted, predicted_on_gpu
-    from scaffe.memory.run.report import chart, lines
+    from scaffe.memory.run.report import chart, forecast, forecast_on_gpu, lines
 
-    plan = predicted_on_gpu if options.memory_of == "gpu" else predicted
+    plan = forecast_on_gpu if options.memory_of == "gpu" else forecast
     found = plan(net, options.memory, options.placement)
     net.close()
     print("\n".join(lines(found)))

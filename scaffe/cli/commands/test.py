@@ -8,12 +8,13 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags, param_memory
 from scaffe.memory.run.limited_passes import limit_forward
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
@@ -21,13 +22,11 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.weights import listed, load_weights
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.limited_memory import add_memory_flags, param_memory
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.observers.display import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together
 
 DEFAULT_VERSION = "Integral"  # the solver's ap_version where it gives none
-GROUP = "Train and test"
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +37,7 @@ def main(argv: list[str]) -> int:
     flags.flag("iterations", 50, "batches to run, over all ranks", kind=whole(1))
     flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
-    flags.flag("threads", 0, cores.HELP, kind=whole(0, MOST_THREADS))
+    flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
     flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
     add_flags(flags)
     add_memory_flags(flags)

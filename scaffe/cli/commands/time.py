@@ -11,24 +11,22 @@ from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
-from scaffe.memory.backing.file_backed import MadeOnHost
+from scaffe.memory.backing.file_backed import StagedOnHost
+from scaffe.memory.options import add_memory_flags
 from scaffe.memory.run.limited_net import LimitedNet
 from scaffe.memory.run.limited_passes import limit_passes
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.summary import measured_peak, speed_lines
-from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.ranks import threads_per_rank, together
-
-GROUP = "Train and test"
 
 
 def main(argv: list[str]) -> int:
@@ -39,7 +37,7 @@ def main(argv: list[str]) -> int:
     flags.flag("phase", "TRAIN", "the net's phase", choices=tuple(PHASES))
     flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
-    flags.flag("threads", 0, cores.HELP, kind=whole(0, MOST_THREADS))
+    flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
     add_flags(flags)
     add_memory_flags(flags)
     flags.pass_over("weights", "solver", "snapshot", "sigint_effect", "sighup_effect")
@@ -51,7 +49,7 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
-    made_in = MadeOnHost() if options.memory and is_device(kernels) else None
+    made_in = StagedOnHost() if options.memory and is_device(kernels) else None
     net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype,
                                                        memory=made_in))
     limited = together(communicator, lambda: _limited(net, options))
@@ -61,7 +59,7 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     net.backward()
     _time_once(net)  # layers that run alone take memory that those in one pass with others do without
     if limited is not None:
-        limited.plan_again()
+        limited.replan()
         info(f"Memory: planned again with measured times: {limited.text()}")
     info("*** Benchmark begins ***")
     info(f"Testing for {options.iterations} iterations.")

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaffe import cores
+from scaffe import threads
 from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
-from scaffe.cli.notes import log_notes
 from scaffe.collectives import grow
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.fault_tolerance.joining import Newcomer
+from scaffe.collectives.fault_tolerance.joining import JoiningRank
 from scaffe.errors import UserError
 from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
+from scaffe.memory.options import add_memory_flags
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
@@ -33,7 +33,6 @@ from scaffe.training.fault_tolerance.recoverable import RecoverableRank
 from scaffe.training.fault_tolerance.recovery import Build, join_training, train_with_recovery
 from scaffe.training.fault_tolerance.replacement import Spawner
 from scaffe.training.fault_tolerance.trainer import Trainer
-from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
@@ -48,8 +47,8 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
 from scaffe.training.strategies.choice import add_flags as add_strategy_flags
 from scaffe.training.strategies.choice import check_flags
+from scaffe.version import log_notes
 
-GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
 
 
@@ -81,7 +80,7 @@ def _flags() -> Flags:
     add_machine_flags(flags, can_measure=True)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
-    flags.flag("threads", 0, f"{cores.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
+    flags.flag("threads", 0, f"{threads.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
     add_memory_flags(flags)
     flags.section("Data")
     flags.flag("readers", 1, "reader threads a rank", kind=whole(1, MOST_THREADS))
@@ -131,16 +130,16 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
         solver.close()
 
 
-def come_in(newcomer: Newcomer) -> None:
+def join(joining: JoiningRank) -> None:
     """Train as a rank that another one has started."""
-    options, n_wanted = newcomer.task
+    options, n_wanted = joining.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    communicator = grow.come_in(newcomer)
+    communicator = grow.join(joining)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     join_training(communicator, strategy.fault_tolerance_type.counts_updates,
-               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, newcomer.task))
+               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, joining.task))
 
 
 BuildSolver = Callable[[Role, Namespace], Solver]

@@ -24,14 +24,13 @@ from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu import columns
+from scaffe.layers.kernels.cpu import channels
 from scaffe.layers.kernels.cpu.threads import parts
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
 from scaffe.training.strategies.server_strategy import ServerStrategy
 
-GROUP = "This machine"
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label"
         data_param {{ source: "{folder}/db" batch_size: 4 backend: LMDB }}
@@ -118,12 +117,12 @@ def _train(folder: str, *flags: str) -> int:
 @contextmanager
 def _shared_work() -> Iterator[None]:
     """Threads share the smallest work, so that what they run is compiled, too; it needs what one thread runs."""
-    least = parts.LEAST_ELEMS, columns.CHUNK_ELEMS
-    parts.LEAST_ELEMS = columns.CHUNK_ELEMS = 1
+    least = parts.LEAST_ELEMS, channels.CHUNK_ELEMS
+    parts.LEAST_ELEMS = channels.CHUNK_ELEMS = 1
     try:
         yield
     finally:
-        parts.LEAST_ELEMS, columns.CHUNK_ELEMS = least
+        parts.LEAST_ELEMS, channels.CHUNK_ELEMS = least
 
 
 def _multiply_many_weights() -> None:

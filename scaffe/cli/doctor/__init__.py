@@ -1,1 +1,1 @@
-"""What ``scaffe doctor`` looks at: one subject a file, each a function that yields findings."""
+"""The checks of ``scaffe doctor``: each is a function that yields findings."""

@@ -1,4 +1,4 @@
-"""Several ranks: an MPI library, a launcher of the same MPI, and a small job that really runs."""
+"""Whether several ranks can train here: MPI, a launcher of the same MPI, a small job that really runs, SLURM's srun."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scaffe.cli.doctor.finding import BROKEN, FINE, SLOWER, Finding
+from scaffe.cli.doctor.machine import BROKEN, FINE, SLOWER, Finding
 
 N_RANKS = 2
-SECONDS = 60
+JOB_SECONDS = 60
 KNOWN = (
     ("run as root", "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
     ("not enough slots", "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"),
 )
-"""What a launcher says when it refuses, and the line that helps."""
+"""Messages of a launcher that refuses, and the command line that helps."""
 
 
-def check() -> Iterator[Finding]:
+def check_job() -> Iterator[Finding]:
     """Which MPI there is, and whether two ranks of it start, share memory and add up right."""
     from scaffe.collectives.launch import describe_mpi
 
@@ -34,7 +34,7 @@ def check() -> Iterator[Finding]:
     if launcher is None:
         yield Finding(BROKEN, "mpirun", "no mpirun beside this Python or on PATH", "pip install 'scaffe[mpi]'")
         return
-    yield from judge(launcher, _run)
+    yield from judge_launcher(launcher, _run)
 
 
 def find_launcher() -> str | None:
@@ -43,8 +43,8 @@ def find_launcher() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
-def judge(launcher: str, run: Callable[[list[str]], tuple[int, str, str]]) -> Iterator[Finding]:
-    """What a small job of this launcher shows.
+def judge_launcher(launcher: str, run: Callable[[list[str]], tuple[int, str, str]]) -> Iterator[Finding]:
+    """Run a small job by this launcher, and judge its result.
 
     Args:
         launcher: path of an ``mpirun``.
@@ -65,7 +65,7 @@ def judge(launcher: str, run: Callable[[list[str]], tuple[int, str, str]]) -> It
 
 
 def _quality(found: dict[str, Any]) -> Iterator[Finding]:
-    """What costs speed in a job that works."""
+    """Findings that cost speed in a job that works."""
     if not found["threads"]:
         yield Finding(SLOWER, "threads", "this MPI does not grant MPI_THREAD_MULTIPLE: nothing overlaps with computing")
     least, there = min(rank["n_cores"] for rank in found["ranks"]), os.cpu_count() or 1
@@ -86,9 +86,40 @@ def _refusal(launcher: str, code: int, errors: str) -> Finding:
 
 def _run(words: list[str]) -> tuple[int, str, str]:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=JOB_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return 124, "", f"no end within {SECONDS} s"
+        return 124, "", f"no end within {JOB_SECONDS} s"
     except OSError as error:
         return 127, "", str(error)
     return done.returncode, done.stdout, done.stderr
+
+
+SRUN_SECONDS = 20
+
+
+def check_srun() -> Iterator[Finding]:
+    """Whether srun, where there is one, speaks PMIx or PMI-2, which MPI's ranks need to find one another."""
+    srun = shutil.which("srun")
+    if srun is None:
+        return
+    try:
+        done = subprocess.run([srun, "--mpi=list"], capture_output=True, text=True, timeout=SRUN_SECONDS, check=False)
+        kinds = (done.stdout + done.stderr).split()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding(SLOWER, "srun", f"{srun} does not answer: {error}")
+        return
+    yield judge_srun(srun, kinds)
+
+
+def judge_srun(srun: str, kinds: list[str]) -> Finding:
+    """Judge the output of ``srun --mpi=list``.
+
+    Args:
+        srun: path of the program.
+        kinds: the words it printed.
+    """
+    fitting = [kind for kind in ("pmix", "pmi2") if any(word.startswith(kind) for word in kinds)]
+    if fitting:
+        return Finding(FINE, "srun", f"{srun} --mpi={fitting[0]}")
+    return Finding(SLOWER, "srun", f"{srun} has neither pmix nor pmi2: ranks started by it do not find one another",
+                   "sbatch jobs/mpirun.sh ...")

@@ -1,4 +1,4 @@
-"""What each rank of doctor's small job does and says: ``mpirun -np 2 python -m scaffe.cli.doctor.probe``."""
+"""The program of each rank of doctor's small job: ``mpirun -np 2 python -m scaffe.cli.doctor.probe``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Where arrays go that leave memory: a file below the host's, page-locked host memory below a device's."""
+"""Backing stores: where tensors that are offloaded lie. A disk file below host memory, page-locked host memory below a
+device's."""

@@ -1,11 +1,13 @@
-"""When copies on a stream, or its waits, ran, for a timeline: by events that are looked at once they have passed."""
+"""A device's tensors in one memory, and when copies and steps on its streams ran, measured by events."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from scaffe.layers.kernels import device
 
@@ -17,7 +19,7 @@ class CopyLane:
         stream: theirs.
 
     Attributes:
-        stream: likewise.
+        stream: see there.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -29,12 +31,12 @@ class CopyLane:
         self._copies.append((label, _mark(self.stream), None))
 
     def end(self) -> None:
-        """It is."""
+        """The copy is queued."""
         label, start, _ = self._copies.pop()
         self._copies.append((label, start, _mark(self.stream)))
 
     def report(self, record: Callable[[str, float, float], None]) -> None:
-        """Pass on those that have ended since the last call. The host does not wait."""
+        """Pass on copies that have ended since the last call. The host does not wait."""
         while self._copies and self._copies[0][2] is not None and self._copies[0][2].done:
             label, start, end = self._copies.popleft()
             record(label, self._host_time(start), self._host_time(end))
@@ -50,15 +52,15 @@ def _mark(stream: Any) -> Any:
 
 
 class DeviceArena:
-    """See ArrayMemory. Nothing is taken or given back: an array's memory is its own while the plan has it there.
+    """See ArrayMemory. Nothing is taken or given back: a tensor's memory is its own while the plan has it there.
 
     Args:
         memory: uint8, on the device.
-        lengths: of the arrays, in bytes.
+        lengths: of the tensors, in bytes.
 
     Attributes:
         arrays: views of the memory; none before the first ``arrange``.
-        most_bytes: of others: there are none.
+        most_bytes: 0, since all tensors are arranged.
     """
 
     def __init__(self, memory: Any, lengths: Sequence[int]) -> None:
@@ -67,24 +69,25 @@ class DeviceArena:
         self.most_bytes = 0
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """See ArrayMemory. Offsets there must be."""
+        """See ArrayMemory. Raises ValueError for None."""
         if offsets is None:
             raise ValueError("arrays on a device lie in one memory")
         self.arrays[:] = [self._memory[start:start + n_bytes]
                           for start, n_bytes in zip(offsets, self._lengths, strict=True)]
 
     def take(self, number: int) -> None:
-        """See ArrayMemory: it is there."""
+        """See ArrayMemory: nothing to do."""
 
     def drop(self, number: int) -> None:
         """See ArrayMemory: nothing to do."""
 
     def give_back(self) -> None:
-        """See ArrayMemory: nothing waits."""
+        """See ArrayMemory: nothing to do."""
 
 
 class DeviceClock:
-    """See Clock. Measures passes that run layer by layer, until somebody has asked: recordings have no steps."""
+    """See Clock. Measures passes that run layer by layer, until somebody has asked for the times, since recordings have
+    no steps."""
 
     def __init__(self) -> None:
         self._starts: dict[int, Any] = {}
@@ -124,3 +127,44 @@ def _clock_mark(events: dict[int, Any], step: int) -> Any:
         events[step] = device.load().cuda.Event()
     events[step].record(device.current_stream())
     return events[step]
+
+
+class PinnedPlaces:
+    """A place in page-locked memory for each tensor that is offloaded. Persistent ones, and parameters that are
+    refreshed in each iteration, keep theirs; the others have one for as long as a plan does.
+
+    Args:
+        lengths: of all tensors, in bytes.
+        persistent: those that keep theirs, by number, with their places. An empty array stands for a place yet to be
+            made, which is zero at first.
+
+    Attributes:
+        lengths: see there.
+    """
+
+    def __init__(self, lengths: Sequence[int], persistent: Mapping[int, np.ndarray]) -> None:
+        self.lengths = lengths
+        blank = _divided(lengths, sorted(number for number, place in persistent.items() if not place.nbytes))
+        for place in blank.values():
+            place[...] = 0
+        self._persistent = {**persistent, **blank}
+        self._moved: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """A tensor's place, uint8. Raises KeyError if it has none."""
+        return self._persistent[number] if number in self._persistent else self._moved[number]
+
+    def move(self, numbers: Collection[int]) -> None:
+        """Have places for these, and no others but those that keep theirs."""
+        wanted = sorted(number for number in numbers if number not in self._persistent)
+        if wanted != list(self._moved):
+            self._moved.clear()
+            self._moved = _divided(self.lengths, wanted)
+
+
+def _divided(lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, np.ndarray]:
+    whole, start, found = device.pinned(sum(lengths[i] for i in numbers), np.uint8), 0, {}
+    for number in numbers:
+        found[number] = whole[start:start + lengths[number]]
+        start += lengths[number]
+    return found

@@ -1,4 +1,4 @@
-"""Host memory with a spill file below it."""
+"""Disk below host memory: tensors are offloaded to a spill file."""
 
 from __future__ import annotations
 
@@ -9,94 +9,94 @@ from typing import ClassVar
 
 from scaffe.mapped_memory import address, dismiss, rounded
 from scaffe.memory.backing.disk_lanes import DiskLane, DiskLanes, Move
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.speeds import disk_speed
 from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Record
-from scaffe.memory.plan.fitting import fitted
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout, fitted
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 
 
-class Spill:
-    """See Below.
+class DiskStore:
+    """See BackingStore.
 
     Args:
-        backed: the spill file, and what lies in it already.
+        backed: memory that the spill file backs, and what lies in it already.
     """
 
-    def __init__(self, backed: BackedMemory) -> None:
+    def __init__(self, backed: FileBackedMemory) -> None:
         self._backed = backed
 
     def bandwidth(self) -> Bandwidth:
-        """See Below: of the file's disk."""
+        """See BackingStore: of the file's disk."""
         return disk_speed(self._backed.file)
 
-    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> Pages:
-        """See Below."""
+    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> Pages:
+        """See BackingStore."""
         pages = Pages(lengths)
-        for each in held:
+        for each in state:
             pages.adopt(each.memory)
         return pages
 
     def mover(self, memory: ArrayMemory) -> Mover:
-        """See Below."""
+        """See BackingStore."""
         return Mover(memory, self._backed)
 
-    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> Lasting:
-        """See Below."""
-        first = len(memory.arrays) - len(held)
-        return Lasting(names, memory, self._backed, [i for i, each in enumerate(held, first) if each.is_renewed])
+    def persistent(self, names: dict[int, str], memory: ArrayMemory,
+                   state: Sequence[StateTensor]) -> FilePersistentTensors:
+        """See BackingStore."""
+        first = len(memory.arrays) - len(state)
+        refreshed = [i for i, each in enumerate(state, first) if each.is_refreshed]
+        return FilePersistentTensors(names, memory, self._backed, refreshed)
 
     def clock(self) -> HostClock:
-        """See Below."""
+        """See BackingStore."""
         return HostClock()
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See Below: blobs lie in one memory where that fits, and everything else has its own pages."""
+        """See BackingStore: activations lie in one memory if they fit, and all else has pages of its own."""
         return fitted(iteration, place, n_bytes, bandwidth, n_blobs)
 
     def least_bytes(self, iteration: Iteration) -> int:
-        """See Below."""
+        """See BackingStore."""
         return least_bytes(iteration)
 
 
-class Lasting:
-    """All arrays that last. Before the first iteration, and whenever somebody wants to read them whole, those that are
-    in the file are shown from there: their addresses are the file's pages, which need not fit in memory.
+class FilePersistentTensors:
+    """See PersistentTensors. Before the first iteration, and whenever somebody wants to read them whole, those that lie
+    in the file are shown from there: their addresses map the file's pages, which need not fit in memory.
 
     Args:
-        names: of the arrays, by number.
+        names: of the tensors, by number.
         pages: their memory.
         backed: where that lies.
-        renewed: further arrays that lie there, by number, whose contents nobody needs once an iteration begins.
+        refreshed: further tensors that lie there, by number, whose contents nobody needs once an iteration begins.
     """
 
-    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: BackedMemory,
-                 renewed: Collection[int] = ()) -> None:
-        self._names, self._pages, self._backed, self._renewed = names, pages, backed, set(renewed)
+    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: FileBackedMemory,
+                 refreshed: Collection[int] = ()) -> None:
+        self._names, self._pages, self._backed, self._refreshed = names, pages, backed, set(refreshed)
         self._moved: set[int] = set()  # by the plan
-        self._away, self._shown = set(names), {*names, *renewed}
+        self._away, self._shown = set(names), {*names, *refreshed}
 
     def move(self, numbers: Collection[int]) -> None:
-        """From the next iteration on these are away between iterations, and the others are in memory."""
+        """See PersistentTensors."""
         self._moved = self._names.keys() & set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed, or what was shown
-        has not been written."""
+        """See PersistentTensors. Raises UserError also if the disk has not written what was shown."""
         if self._shown:
             self._backed.file.check()
         for number in self._shown:
             self._backed.hide(self._pages.arrays[number])
         self._shown.clear()
         for number in sorted(self._moved - self._away):
-            mover.save(number, self._names[number])
+            mover.offload(number, self._names[number])
             mover.wait(number)
             self._away.add(number)
         for number in self._away:
@@ -108,35 +108,35 @@ class Lasting:
             self._away.discard(number)
 
     def show(self, numbers: Collection[int]) -> None:
-        """Have these where they can be read, and written, until the next iteration begins. No pages may wait. Raises
-        UserError: the disk has not written what it was shown before."""
+        """See PersistentTensors. No pages may wait for an array. Raises UserError if the disk has not written what was
+        shown before."""
         self._backed.file.check()
-        for number in ((self._away | self._renewed) - self._shown) & set(numbers):
+        for number in ((self._away | self._refreshed) - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
             self._shown.add(number)
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """See LastingArrays: the file has them. Raises OSError."""
+    def release(self, numbers: Collection[int]) -> None:
+        """See PersistentTensors: the file has them. Raises OSError."""
         for number in self._shown & set(numbers):
             array = self._pages.arrays[number]
             dismiss(address(array), array.nbytes)
 
-    def leave(self) -> None:
-        """See LastingArrays: their addresses stay."""
+    def show_all(self) -> None:
+        """See PersistentTensors: nothing to do, since their addresses stay."""
 
 
 class Mover:
-    """Moves arrays out and back. What goes one way begins in the order in which it was asked for; who needs memory that
-    an array leaves, or the array again, waits first until it is out.
+    """See ArrayMover. Moves of one way begin in the order in which they were asked for. Whoever needs the memory of a
+    tensor that is being offloaded, or the tensor again, waits first until it is out.
 
     Args:
-        pages: the arrays' memory.
-        backed: the file where they go; those that last lie there each at its own place.
+        pages: the tensors' memory.
+        backed: the file; persistent tensors have places of their own in it.
     """
 
     holds_host: ClassVar[bool] = True
 
-    def __init__(self, pages: ArrayMemory, backed: BackedMemory) -> None:
+    def __init__(self, pages: ArrayMemory, backed: FileBackedMemory) -> None:
         self._pages, self._backed, self._lanes = pages, backed, DiskLanes(backed.file)
         self._moves: dict[int, Move] = {}
         self._offsets: dict[int, int] = {}
@@ -151,7 +151,7 @@ class Mover:
         self._lanes.record = record
 
     @property
-    def saved(self) -> int:
+    def offloaded(self) -> int:
         """See ArrayMover."""
         return self._lanes.out.n_bytes
 
@@ -161,28 +161,27 @@ class Mover:
         return self._lanes.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
-        """Give these arrays of one iteration a place each in the file; their last places are taken back. Nothing may be
-        on its way. Raises UserError: the disk has no room for them."""
+        """See ArrayMover. Raises UserError if the disk has no room for them."""
         self._offsets, end = {}, rounded(self._backed.n_bytes)
         for number in numbers:
             self._offsets[number] = end
             end += self._pages.arrays[number].nbytes
         self._backed.file.reserve(end)
 
-    def save(self, number: int, name: str) -> None:
-        """Begin to write an array out."""
+    def offload(self, number: int, name: str) -> None:
+        """See ArrayMover."""
         self._begin(self._lanes.out, number, f"save {name}")
 
     def fetch(self, number: int, name: str) -> None:
-        """Begin to read an array back."""
+        """See ArrayMover."""
         self._begin(self._lanes.back, number, f"fetch {name}")
 
     def wait(self, number: int) -> None:
-        """Wait for the last move that was begun for an array. Raises what it raised; KeyError: none was begun."""
+        """See ArrayMover. Raises what the move raised, and KeyError if none was begun."""
         self._moves.pop(number).wait()
 
-    def settle(self) -> None:
-        """Wait for all moves, whatever becomes of them."""
+    def wait_all(self) -> None:
+        """See ArrayMover. Errors of moves are ignored."""
         for number in list(self._moves):
             with suppress(Exception):
                 self.wait(number)
@@ -192,7 +191,7 @@ class Mover:
         return self._lanes.bandwidth()
 
     def close(self) -> None:
-        """End the threads, after the pieces that they are at."""
+        """See ArrayMover: end the threads, after the chunks that they are at."""
         self._lanes.close()
 
     def _begin(self, lane: DiskLane, number: int, label: str) -> None:

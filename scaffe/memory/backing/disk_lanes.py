@@ -1,4 +1,5 @@
-"""Moves of one way between memory and a spill file, several pieces at once: most disks move more bytes a second so."""
+"""Moves of one way between memory and a spill file, several chunks at once, since most disks move more bytes a second
+so."""
 
 from __future__ import annotations
 
@@ -17,35 +18,35 @@ from scaffe.memory.problem.iteration import Bandwidth
 
 N_AT_ONCE = 4
 """Pieces: on the disks measured, more gained nothing (docs/memory.md)."""
-PIECE_BYTES = CHUNK_BYTES
+CHUNK_BYTES = CHUNK_BYTES
 Timed = Callable[[], AbstractContextManager[object]]
 
 
 class Move:
-    """An array on its way.
+    """A tensor on its way.
 
     Args:
-        pieces: of it.
+        chunks: of it.
     """
 
-    def __init__(self, pieces: list[Future[None]]) -> None:
-        self._pieces = pieces
+    def __init__(self, chunks: list[Future[None]]) -> None:
+        self._chunks = chunks
 
     def wait(self) -> None:
-        """Wait until it is there. Raises what the move of a piece raised, once none is under way."""
-        for error in [piece.exception() for piece in self._pieces]:
+        """Wait until it has arrived. Raises what the move of a chunk raised, once no chunk is under way."""
+        for error in [chunk.exception() for chunk in self._chunks]:
             if error is not None:
                 raise error
 
 
 class DiskLane:
-    """Begins pieces in the order in which their arrays are moved.
+    """Moves tensors one way, beginning chunks in the order in which the tensors were given.
 
     Args:
-        move: moves a piece of an array, to or from an offset in the file; called on several threads at once.
+        move: moves a chunk of an array, to or from an offset in the file; called on several threads at once.
         name: of the threads.
-        timed: makes a context in which a piece is on its way.
-        shown: called after each move with its label, start and end (``time.perf_counter()``), which begins no earlier
+        timed: makes a context in which a chunk is on its way.
+        shown: called after each move with its label, start and end (``time.perf_counter()``); a move begins no earlier
             than the one before it ended.
 
     Attributes:
@@ -60,12 +61,12 @@ class DiskLane:
         self.n_bytes = 0
 
     def begin(self, array: np.ndarray, offset: int, label: str) -> Move:
-        """Move a flat array of bytes to or from an offset in the file."""
-        starts = range(0, array.nbytes, PIECE_BYTES)
+        """Begin to move a flat array of bytes to or from an offset in the file."""
+        starts = range(0, array.nbytes, CHUNK_BYTES)
         began, left = list[float](), [len(starts)]
 
-        def piece(start: int) -> None:
-            part = array[start:start + PIECE_BYTES]
+        def chunk(start: int) -> None:
+            part = array[start:start + CHUNK_BYTES]
             began.append(time.perf_counter())
             try:
                 with self._timed():
@@ -73,10 +74,10 @@ class DiskLane:
             finally:
                 self._end(part.nbytes, label, began, left)
 
-        return Move([self._threads.submit(piece, start) for start in starts])
+        return Move([self._threads.submit(chunk, start) for start in starts])
 
     def close(self) -> None:
-        """End the threads, after the pieces that they are at."""
+        """End the threads, after the chunks that they are at."""
         self._threads.shutdown(cancel_futures=True)
 
     def _end(self, n_bytes: int, label: str, began: list[float], left: list[int]) -> None:
@@ -90,8 +91,8 @@ class DiskLane:
 
 
 class DiskSeconds:
-    """Shares time out: what passes while both ways are busy counts half for each, so that the times of both make up
-    those in which the disk was busy. Bytes over seconds is then what one way would have alone.
+    """Shares a disk's time between both ways: what passes while both are busy counts half for each, so that their sum
+    is the time in which the disk was busy. Bytes over seconds is then what one way would have alone.
 
     Attributes:
         seconds: of each way, by its number.
@@ -102,7 +103,7 @@ class DiskSeconds:
         self._n_under_way, self._at = [0, 0], 0.0
 
     def count(self, way: int, change: int, now: float) -> None:
-        """A piece begins (change 1) or ends (-1) on a way."""
+        """A chunk begins (change 1) or ends (-1) on a way."""
         busy = [i for i, number in enumerate(self._n_under_way) if number]
         for i in busy:
             self.seconds[i] += (now - self._at) / len(busy)
@@ -111,7 +112,7 @@ class DiskSeconds:
 
 
 class DiskClock:
-    """Seconds of pieces that threads move.
+    """Seconds of chunks that threads move.
 
     Attributes:
         seconds: see DiskSeconds; current while nothing is under way.
@@ -123,7 +124,7 @@ class DiskClock:
 
     @contextmanager
     def __call__(self, way: int) -> Iterator[None]:
-        """A piece is on its way within the with-block."""
+        """A chunk is on its way within the with-block."""
         self._count(way, 1)
         try:
             yield
@@ -136,7 +137,7 @@ class DiskClock:
 
 
 class DiskLanes:
-    """What leaves waits for nothing that comes back, nor the other way round.
+    """A lane each way: offloads do not wait for fetches, nor fetches for offloads.
 
     Args:
         file: the file.
@@ -154,14 +155,14 @@ class DiskLanes:
             for number, (way, move) in enumerate(((OUT, file.write), (BACK, file.read))))
 
     def bandwidth(self) -> Bandwidth | None:
-        """Bytes a second that each way would have alone, of all moves so far; None: one had none."""
+        """Bytes a second that each way would have alone, of all moves so far; None if one way had none."""
         if not (self.out.n_bytes and self.back.n_bytes):
             return None
         out, back = self._clock.seconds
         return Bandwidth(self.out.n_bytes / out, self.back.n_bytes / back)
 
     def close(self) -> None:
-        """End the threads, after the pieces that they are at."""
+        """End the threads, after the chunks that they are at."""
         for lane in (self.out, self.back):
             lane.close()
 

@@ -1,4 +1,5 @@
-"""Memory of parameters and histories that a spill file backs: they can be made without ever being there whole."""
+"""Memory of parameters and histories that a spill file backs, so that they can be made without ever being in memory
+whole."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ SHARE = 4  # a window is at least this part of all that was made before, so that
 
 
 class Windows:
-    """Pieces of the file, each at addresses in one piece; what does not fit behind the last one gets a new one. Two may
-    show the same part of the file: they then show the same pages.
+    """Mappings of parts of the file, each at contiguous addresses. What does not fit behind the last one gets a new
+    one. Two may map the same part of the file: they then show the same pages.
 
     Args:
-        file: what is shown; parts behind its end may not be touched.
-        rank: says a line where a page is lost; below 0: the only one.
+        file: the file; parts behind its end may not be touched.
+        rank: for the line that is printed if a page is lost; below 0 if it is the only one.
     """
 
     def __init__(self, file: SpillFile, rank: int) -> None:
@@ -30,7 +31,8 @@ class Windows:
         self._windows: list[tuple[int, np.ndarray]] = []  # where each begins in the file, and its memory
 
     def part(self, start: int, n_bytes: int) -> np.ndarray:
-        """The file's bytes from ``start`` on, uint8, in one piece. Raises UserError: no addresses are left."""
+        """The file's bytes from ``start`` on, uint8, at contiguous addresses. Raises UserError if no addresses are
+        left."""
         for begin, memory in reversed(self._windows):
             end = begin + memory.nbytes
             if begin <= start < end and start + n_bytes <= end:  # an empty part has an address too
@@ -41,7 +43,8 @@ class Windows:
         return self.part(start, n_bytes)
 
     def of(self, array: np.ndarray) -> tuple[int, np.ndarray]:
-        """The window that has an array: its place in the file, in bytes, and its memory. Raises ValueError: none."""
+        """The window that has an array: its place in the file, in bytes, and its memory. Raises ValueError if there is
+        none."""
         for begin, memory in self._windows:
             if 0 <= address(array) - address(memory) < memory.nbytes:
                 return begin, memory
@@ -53,12 +56,12 @@ class Windows:
         return begin + address(array) - address(memory)
 
     def leave_memory(self, end: int) -> None:
-        """Give the pages before a place in the file back, which the file has. Raises OSError."""
+        """Take the pages before a place in the file out of memory; the file has them. Raises OSError."""
         for begin, memory in self._windows:
             dismiss(address(memory), max(min(end - begin, memory.nbytes), 0))
 
     def forget_before(self, array: np.ndarray) -> None:
-        """Give up the windows before an array's: their addresses go with the last array there."""
+        """Give up the windows before an array's: their addresses are freed with the last array there."""
         first = next(i for i, (_, memory) in enumerate(self._windows) if memory is self.of(array)[1])
         del self._windows[:first]
 
@@ -76,15 +79,16 @@ class Windows:
 ALIGN_ELEMS = 16  # as in the flat buffers, so that parameters that are made in turn lie as they do there
 
 
-class BackedMemory:
-    """Addresses that show a file, each its own place there, or private pages.
+class FileBackedMemory:
+    """Addresses that map a file, each its own place there, or private pages. See ParamMemory.
 
     What is made here lies in the file at first, whose pages the system takes out of memory as it needs them. A memory
-    plan hides it, moves it into private pages and back by itself, and shows it to whoever wants to read it whole.
+    plan replaces them by private pages, moves these out and back by itself, and maps the file again for whoever wants
+    to read all.
 
     Args:
-        file: its beginning is used, as far as ``n_bytes``. A disk that does not give it back ends the process.
-        rank: that then says a line; below 0: the only one.
+        file: its first ``n_bytes`` are used. If the disk fails to read it, the process ends.
+        rank: for the line that is then printed; below 0 if it is the only one.
 
     Attributes:
         file, n_bytes: see there.
@@ -97,8 +101,8 @@ class BackedMemory:
         self._is_whole = True  # all of it shows the file
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """Zeros, (n_elems,), behind what was asked for before, which leaves memory. Raises UserError: a full disk,
-        or no addresses are left."""
+        """Zeros, (n_elems,), behind what was asked for before, whose pages leave memory. Raises UserError if the disk
+        is full, or no addresses are left."""
         return self._behind(self.n_bytes, n_elems, np.dtype(dtype))
 
     def pages(self, n_bytes: int) -> np.ndarray:
@@ -109,8 +113,8 @@ class BackedMemory:
         """An array, (n_elems,), for pieces of which each starts at an element of it.
 
         Returns:
-            the memory that they lie in, if each does so where it should: at other addresses, if these are no single
-            piece; else new memory.
+            the memory in which they lie, if each does so where it should (at other addresses, if these are not
+            contiguous); else new memory.
         """
         dtype = np.dtype(dtype)
         first = self.offset(pieces[0]) if pieces else 0
@@ -124,8 +128,8 @@ class BackedMemory:
         return self.offset(one) == self.offset(other)
 
     def keep(self, whole: np.ndarray, shown: Sequence[np.ndarray] = ()) -> None:
-        """Have an array in private pages, which keep its contents, but for arrays within it, whole pages, that go on to
-        show the file. Raises UserError: there are no pages."""
+        """Put an array into private pages with its contents, except arrays within it, whole pages, that go on to show
+        the file. Raises UserError if there are no pages."""
         self._windows.forget_before(whole)
         self._is_whole, (begin, memory) = False, self._windows.of(whole)
         start = self.offset(whole) - begin
@@ -135,11 +139,12 @@ class BackedMemory:
         _keep(memory, start, self.offset(whole) - begin + whole.nbytes)
 
     def show(self, array: np.ndarray) -> None:
-        """Have an array, whole pages, show the file. What private pages have is lost. Raises UserError."""
+        """Map the file at an array's addresses, whole pages. The contents of private pages are lost. Raises
+        UserError."""
         make_file(array, self.file.descriptor, self.offset(array))
 
     def hide(self, array: np.ndarray) -> None:
-        """Have private pages, zero, for an array, whole pages, that shows the file. Raises UserError."""
+        """Put private pages, zero, at the addresses of an array, whole pages, that shows the file. Raises UserError."""
         self._is_whole = False
         make_private(array)
 
@@ -158,7 +163,7 @@ class BackedMemory:
 
 
 def _keep(memory: np.ndarray, start: int, end: int) -> None:
-    """Make whole pages private, a chunk at a time, with their contents."""
+    """Make whole pages private with their contents, a chunk at a time."""
     for at in range(start, end, CHUNK_BYTES):
         chunk = memory[at:min(at + CHUNK_BYTES, -(-end // PAGE_BYTES) * PAGE_BYTES)]
         contents = chunk.copy()
@@ -166,21 +171,22 @@ def _keep(memory: np.ndarray, start: int, end: int) -> None:
         chunk[...] = contents
 
 
-def on_disk(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros, (n_elems,), that lie in a file of their own without a name, for as long as they are used.
+def file_backed_zeros(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros, (n_elems,), in a file of their own without a name, for as long as they are used.
 
     Raises:
-        UserError: there is no such folder, or the disk is full.
+        UserError: if there is no such folder, or the disk is full.
     """
     file = SpillFile(folder)
     try:
-        return BackedMemory(file).zeros(n_elems, dtype)
+        return FileBackedMemory(file).zeros(n_elems, dtype)
     finally:
         file.close()
 
 
-class MadeOnHost:
-    """See ParamMemory. Parameters wait here until it is known which of them lie on the device."""
+class StagedOnHost:
+    """See ParamMemory: parameters are made in host memory, and wait there until it is known which of them lie on the
+    device."""
 
     stays: ClassVar[bool] = False
 
@@ -189,7 +195,7 @@ class MadeOnHost:
         return in_pages(n_elems, np.dtype(dtype))
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """See ParamMemory: new memory, whose pages are taken as parameters come."""
+        """See ParamMemory: new memory, whose pages are taken as parameters are written."""
         return in_pages(n_elems, np.dtype(dtype))
 
     def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""Which pieces of memory that nobody uses an array gets: a pure account."""
+"""Host memory for tensors at fixed addresses, whose pages pass from one tensor to the next."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Piece = tuple[int, int]
 class FreePieces:
     """Pieces of memory that nobody uses. They are divided, and never joined again.
 
-    The system moves whole units, from a multiple of the unit to another, two to three times as fast as other pieces:
-    these are kept together, and an array gets them first, so that what begins with a unit goes on with units.
+    The system moves whole units, which begin and end at multiples of the unit, two to three times as fast as other
+    pieces. These are kept together, and an array gets them first, so that what begins with a unit goes on with units.
 
     Args:
         unit_bytes: the length of a unit.
@@ -40,9 +40,9 @@ class FreePieces:
             self.n_bytes += n_bytes
 
     def take(self, n_bytes: int) -> list[Piece]:
-        """Take pieces of so many bytes together, or of all there are: units first, and of each kind again and again the
-        longest that is not too long; a part of the shortest where all are. So what was divided once is used whole
-        afterwards, and iterations that ask for the same do not divide more and more."""
+        """Take pieces of so many bytes together, or all that there are. Units come first, and of each kind the longest
+        piece that is not too long, again and again, or a part of the shortest if all are. What was divided once is so
+        used whole afterwards, and iterations that ask for the same do not divide further."""
         found = self._taken(self._units, n_bytes, self._unit)
         found += self._taken(self._others, n_bytes - _length(found), 1)
         if self._units and _length(found) < n_bytes:
@@ -51,7 +51,7 @@ class FreePieces:
         return found
 
     def take_within(self, start: int, end: int) -> list[Piece]:
-        """Take all that lie between two addresses, in their order."""
+        """Take all pieces that lie between two addresses, in their order."""
         found = sorted((at, n_bytes) for kind in (self._units, self._others) for n_bytes, at in kind
                        if start <= at < end)
         for at, n_bytes in found:
@@ -65,7 +65,7 @@ class FreePieces:
         return self.take_within(0, MOST_ADDRESS)
 
     def _taken(self, kind: list[tuple[int, int]], n_bytes: int, least: int) -> list[Piece]:
-        """Pieces of one kind, of which a part is a multiple of the least; at most so many bytes together."""
+        """Pieces of one kind, at most so many bytes together; a part of a piece is a multiple of ``least``."""
         found = list[Piece]()
         while kind and n_bytes >= least:
             length, start = kind.pop(max(bisect_right(kind, (n_bytes, MOST_ADDRESS)) - 1, 0))
@@ -79,7 +79,7 @@ class FreePieces:
         return found
 
     def _divide_unit(self) -> None:
-        """Let a unit, of the shortest piece of units, be divided from now on."""
+        """Let a unit of the shortest piece of units be divided from now on."""
         length, start = self._units.pop(0)
         if length > self._unit:
             insort(self._units, (length - self._unit, start))
@@ -102,18 +102,18 @@ _mremap.restype = ctypes.c_void_p
 
 
 class Pages:
-    """Arrays at fixed addresses. What an array leaves when it is dropped, those that come next get: its pages are moved
-    to their addresses, as they are, which takes less time than new pages, which the system has to fill with zeros.
+    """Arrays at fixed addresses. The pages of an array that is dropped are moved to the addresses of those that come
+    next. That takes less time than new pages, which the system has to fill with zeros.
 
-    Or, once they are arranged, arrays some of which overlap: then nothing is moved either.
+    Once they are arranged, arrays share one memory instead, and nothing is moved.
 
     Args:
         lengths: in bytes, as ``rounded`` gives them.
 
     Attributes:
         arrays: uint8, one for each length.
-        most_bytes: that arrays and the pages which wait for one may have together, without what is arranged.
-        n_bytes: that they have.
+        most_bytes: the most that arrays, and pages which wait for one, may have together, without what is arranged.
+        n_bytes: what they have.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -125,35 +125,35 @@ class Pages:
         for n_bytes in lengths:
             self.adopt(self._whole[at:at + n_bytes])
             at += -(-n_bytes // HUGE_BYTES) * HUGE_BYTES
-        self._apart, self._n_arranged = list(self.arrays), 0
+        self._separate, self._n_arranged = list(self.arrays), 0
 
     def adopt(self, memory: np.ndarray) -> None:
-        """Add an array that has memory already, uint8, whole pages; if these are huge, they may be so."""
+        """Add an array that has memory already, uint8, whole pages; they may be huge ones."""
         self.arrays.append(memory)
         advise_huge(memory)
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """Have the first arrays at these offsets of one memory, in bytes; None: apart. Their contents are lost."""
-        for number in range(len(self._apart)):
+        """See ArrayMemory."""
+        for number in range(len(self._separate)):
             self.drop(number)
         self.give_back()
-        self._n_arranged = 0 if offsets is None else len(self._apart)
-        for number, array in enumerate(self._apart):
+        self._n_arranged = 0 if offsets is None else len(self._separate)
+        for number, array in enumerate(self._separate):
             start = 0 if offsets is None else offsets[number]
             self.arrays[number] = array if offsets is None else self._whole[start:start + array.nbytes]
             advise_huge(self.arrays[number])
         if offsets is not None:
-            ends = [start + array.nbytes for start, array in zip(offsets, self._apart, strict=True)]
+            ends = [start + array.nbytes for start, array in zip(offsets, self._separate, strict=True)]
             advise_huge(self._whole[:rounded(max(ends, default=0))])
 
     def take(self, number: int) -> None:
-        """Have pages for an array, with any contents, unless it is there."""
+        """See ArrayMemory."""
         if number in self._pieces or number < self._n_arranged:
             return
         start = address(self.arrays[number])
         end = start + self.arrays[number].nbytes
         if self._maps.are_many():
-            self._pieces[number] = self._renewed(self.arrays[number])
+            self._pieces[number] = self._new_pages(self.arrays[number])
             return
         found = self._free.take_within(start, end)  # its own, which nobody has taken meanwhile
         edges = [start, *(edge for at, n_bytes in found for edge in (at, at + n_bytes)), end]
@@ -161,9 +161,9 @@ class Pages:
             found += self._filled(self.arrays[number], *(edge - start for edge in gap))
         self._pieces[number] = found
 
-    def _renewed(self, array: np.ndarray) -> list[Piece]:
-        """Have new pages for an array, in one range: pages that come from elsewhere make several. As many that wait go
-        back."""
+    def _new_pages(self, array: np.ndarray) -> list[Piece]:
+        """Put new pages at an array's addresses, in one range, since pages from elsewhere make several. As many that
+        wait are given back."""
         start, n_bytes = address(array), array.nbytes
         self._release(self._free.take_within(start, start + n_bytes))
         self._release(self._free.take(n_bytes))
@@ -172,7 +172,7 @@ class Pages:
         return [(start, n_bytes)]
 
     def _filled(self, array: np.ndarray, first: int, stop: int) -> Iterator[Piece]:
-        """Have pages in part of an array: some that wait for one, and new ones, by the first write, beyond."""
+        """Have pages in part of an array: first some that wait for one, then new ones, taken by the first write."""
         at, end = address(array) + first, address(array) + stop
         for start, n_bytes in self._free.take(end - at):
             if _mremap(start, n_bytes, n_bytes, MOVES, at) != at:  # an old system, or too many pieces: a new page
@@ -185,7 +185,7 @@ class Pages:
             yield at, end - at
 
     def drop(self, number: int) -> None:
-        """Let others have an array's pages, or the system, if it is there. Its contents are lost. Raises OSError."""
+        """See ArrayMemory. Pages wait for the next array, or go back to the system. Raises OSError."""
         for piece in self._pieces.pop(number, []):
             if self.n_bytes > self.most_bytes or piece[1] < WORTH_BYTES:
                 self._release([piece])
@@ -193,7 +193,7 @@ class Pages:
                 self._free.put([piece])
 
     def give_back(self) -> None:
-        """Give the pages that wait for an array, and those of arranged ones, back to the system. Raises OSError."""
+        """See ArrayMemory: those that wait, and those of arranged arrays. Raises OSError."""
         self._release(self._free.clear())
         if self._n_arranged:
             dismiss(address(self._whole), self._whole.nbytes)

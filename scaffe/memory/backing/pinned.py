@@ -1,83 +1,42 @@
-"""Page-locked host memory in which arrays of a device lie while they are away."""
+"""Page-locked host memory below a device's: tensors are offloaded over the link."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock
+from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock, PinnedPlaces
 from scaffe.memory.backing.speeds import link_speed
 from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Record
-from scaffe.memory.plan.fitting import fitted_together, least_together
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout, fitted_together, least_together
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held
-
-
-class PinnedPlaces:
-    """One place for each array that moves: those that last keep theirs, and so do parameters that are written anew for
-    each iteration; the others have one for as long as a plan does.
-
-    Args:
-        lengths: of all arrays, in bytes.
-        lasting: by number those that keep theirs, with their places; an empty array where there is none yet: these are
-            zero at first.
-
-    Attributes:
-        lengths: see there.
-    """
-
-    def __init__(self, lengths: Sequence[int], lasting: Mapping[int, np.ndarray]) -> None:
-        self.lengths = lengths
-        blank = _divided(lengths, sorted(number for number, place in lasting.items() if not place.nbytes))
-        for place in blank.values():
-            place[...] = 0
-        self._lasting = {**lasting, **blank}
-        self._moved: dict[int, np.ndarray] = {}
-
-    def __getitem__(self, number: int) -> np.ndarray:
-        """An array's place, uint8. Raises KeyError: it has none."""
-        return self._lasting[number] if number in self._lasting else self._moved[number]
-
-    def move(self, numbers: Collection[int]) -> None:
-        """Have places for these, and no others but those that keep theirs."""
-        wanted = sorted(number for number in numbers if number not in self._lasting)
-        if wanted != list(self._moved):
-            self._moved.clear()
-            self._moved = _divided(self.lengths, wanted)
-
-
-def _divided(lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, np.ndarray]:
-    whole, start, found = device.pinned(sum(lengths[i] for i in numbers), np.uint8), 0, {}
-    for number in numbers:
-        found[number] = whole[start:start + lengths[number]]
-        start += lengths[number]
-    return found
+from scaffe.memory.problem.tensors import StateTensor
+from scaffe.nets.net import Net
 
 
 class DeviceMover:
-    """See ArrayMover. The stream that computes (the current one) waits for copies by event, and the copies for it:
+    """See ArrayMover. The stream that computes (the current one) and those of copies wait for each other by events:
 
-    - a copy begins behind all that was queued for computing when it was asked for: behind the last use of its array,
-      or of the arrays whose memory it writes;
-    - ``wait`` has computing go on behind an array's last copy: its contents are there, or its memory is free. So a copy
-      into memory that another array has left, or one back of what was copied out, comes behind the copy out if it is
-      asked for behind the wait for that, as plans have it;
-    - copies one way run one after another, and beside those the other way: links carry both at once.
+    - a copy begins behind all that was queued for computing when it was asked for: behind the last use of its tensor,
+      or of the tensors whose memory it writes;
+    - ``wait`` has computing go on behind a tensor's last copy: its contents have arrived, or its memory is free. So a
+      copy into memory that another tensor has left, or one back of what was copied out, comes behind the copy out if it
+      is asked for behind the wait for that, as plans have it;
+    - copies one way run one after another, and at the same time as those the other way, since links carry both at once.
 
     Args:
-        memory: the arrays' memory on the device.
+        memory: the tensors' memory on the device.
         places: theirs on the host.
 
     Attributes:
         record: see ArrayMover.
-        saved, fetched: bytes of the copies that were queued so far.
+        offloaded, fetched: bytes of the copies that were queued so far.
     """
 
     holds_host: ClassVar[bool] = False
@@ -90,16 +49,16 @@ class DeviceMover:
         self._open: dict[int, str] = {}  # names of the arrays whose last copy nobody has waited for
         self._waits: CopyLane | None = None  # on the stream that computes, once somebody records
         self.record: Record | None = None
-        self.saved = self.fetched = 0
+        self.offloaded = self.fetched = 0
 
     def place(self, numbers: Collection[int]) -> None:
         """See ArrayMover."""
         self._places.move(numbers)
 
-    def save(self, number: int, name: str) -> None:
+    def offload(self, number: int, name: str) -> None:
         """See ArrayMover."""
         self._queue(self._out, device.copy_to_pinned, number, "save", name)
-        self.saved += self._memory.arrays[number].nbytes
+        self.offloaded += self._memory.arrays[number].nbytes
 
     def fetch(self, number: int, name: str) -> None:
         """See ArrayMover."""
@@ -116,7 +75,7 @@ class DeviceMover:
         if self.record is not None and self._waits is not None:
             self._waits.end()
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """See ArrayMover: the host does not wait."""
         for number in list(self._open):
             self.wait(number)
@@ -125,11 +84,11 @@ class DeviceMover:
                 lane.report(partial(self.record, name))
 
     def bandwidth(self) -> Bandwidth | None:
-        """See ArrayMover: not measured, since copies compete with those of batches."""
+        """See ArrayMover: None, since copies compete with those of batches."""
         return None
 
     def close(self) -> None:
-        """See ArrayMover: wait until no copy reads or writes the arrays any more."""
+        """See ArrayMover: wait until no copy reads or writes the tensors."""
         for lane in (self._out, self._back):
             lane.stream.synchronize()
 
@@ -154,32 +113,32 @@ def _event() -> Any:
 Bind = Callable[[Any], None]
 
 
-class PinnedLasting:
-    """See LastingArrays. What is shown lies on the host, and whoever reads or writes it uses it there.
+class PinnedPersistentTensors:
+    """See PersistentTensors. What is shown lies on the host, and whoever reads or writes it uses it there.
 
     Args:
-        names: of the arrays, by number.
-        binds: for each, what is told where it is: an array uint8 on the device, or on the host.
-        changing: those that passes change; what the host has of the others is always true.
+        names: of the tensors, by number.
+        binds: for each, what is called with its place: an array, uint8, on the device or on the host.
+        changing: those that passes change; the host's copy of the others is always valid.
         memory: theirs on the device.
-        places: theirs on the host, which are true at first.
-        renewed: further arrays, by number, whose contents nobody needs once an iteration begins.
+        places: theirs on the host, which are valid at first.
+        refreshed: further tensors, by number, whose contents nobody needs once an iteration begins.
     """
 
     def __init__(self, names: dict[int, str], binds: dict[int, Bind], changing: Collection[int],
-                 memory: ArrayMemory, places: PinnedPlaces, renewed: Collection[int] = ()) -> None:
+                 memory: ArrayMemory, places: PinnedPlaces, refreshed: Collection[int] = ()) -> None:
         self._names, self._binds, self._changing = names, binds, changing
-        self._memory, self._places, self._all = memory, places, {*names, *renewed}
+        self._memory, self._places, self._all = memory, places, {*names, *refreshed}
         self._staying = set(names)
         self._shown: set[int] = set()
-        self.leave()
+        self.show_all()
 
     def move(self, numbers: Collection[int]) -> None:
-        """See LastingArrays. All must be shown."""
+        """See PersistentTensors. All must be shown."""
         self._staying = self._names.keys() - set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """See LastingArrays."""
+        """See PersistentTensors."""
         for number in sorted(self._shown):
             self._binds[number](self._memory.arrays[number])
             if number in self._staying:
@@ -188,7 +147,7 @@ class PinnedLasting:
         self._shown.clear()
 
     def show(self, numbers: Collection[int]) -> None:
-        """See LastingArrays. The host waits for the device."""
+        """See PersistentTensors. The host waits for the device."""
         hidden = sorted((self._all - self._shown) & set(numbers))
         for number in hidden:
             if number in self._changing and number in self._staying and self._memory.arrays:
@@ -198,19 +157,19 @@ class PinnedLasting:
             device.current_stream().synchronize()
         self._shown.update(hidden)
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """See LastingArrays: page-locked memory stays."""
+    def release(self, numbers: Collection[int]) -> None:
+        """See PersistentTensors: nothing to do, since page-locked memory stays."""
 
-    def leave(self) -> None:
-        """See LastingArrays."""
+    def show_all(self) -> None:
+        """See PersistentTensors."""
         self.show(self._all)
 
 
-class Pinned:
-    """See Below. All arrays of a plan lie in one piece of the device's memory.
+class PinnedStore:
+    """See BackingStore. All tensors of a plan lie in one piece of the device's memory.
 
     Args:
-        allocate: n_bytes → uint8, on the device.
+        allocate: makes an array, uint8, of so many bytes on the device.
         n_bytes: of that piece.
     """
 
@@ -220,44 +179,45 @@ class Pinned:
         self._places: PinnedPlaces | None = None
 
     def bandwidth(self) -> Bandwidth:
-        """See Below: of the link between device and host."""
+        """See BackingStore: of the link between device and host."""
         return link_speed(self.whole())
 
-    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> DeviceArena:
-        """See Below."""
-        everything = [*lengths, *(each.part.n_bytes for each in held)]
-        lasting = {number: each.memory for number, each in enumerate(held, len(lengths))
-                   if each.part.lasts or each.is_renewed}
-        self._places = PinnedPlaces(everything, lasting)
+    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> DeviceArena:
+        """See BackingStore."""
+        everything = [*lengths, *(each.tensor.n_bytes for each in state)]
+        persistent = {number: each.memory for number, each in enumerate(state, len(lengths))
+                   if each.tensor.is_persistent or each.is_refreshed}
+        self._places = PinnedPlaces(everything, persistent)
         return DeviceArena(self.whole(), everything)
 
     def mover(self, memory: ArrayMemory) -> DeviceMover:
-        """See Below. Behind ``memory``."""
+        """See BackingStore. Called after ``memory``."""
         return DeviceMover(memory, self._host())
 
-    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> PinnedLasting:
-        """See Below. Behind ``memory``."""
-        first = len(self._host().lengths) - len(held)
-        binds = {first + i: each.bind for i, each in enumerate(held)}
-        changing = {first + i for i, each in enumerate(held) if each.part.changes}
-        renewed = [first + i for i, each in enumerate(held) if each.is_renewed]
-        return PinnedLasting(names, binds, changing, memory, self._host(), renewed)
+    def persistent(self, names: dict[int, str], memory: ArrayMemory,
+                   state: Sequence[StateTensor]) -> PinnedPersistentTensors:
+        """See BackingStore. Called after ``memory``."""
+        first = len(self._host().lengths) - len(state)
+        binds = {first + i: each.bind for i, each in enumerate(state)}
+        changing = {first + i for i, each in enumerate(state) if each.tensor.changes}
+        refreshed = [first + i for i, each in enumerate(state) if each.is_refreshed]
+        return PinnedPersistentTensors(names, binds, changing, memory, self._host(), refreshed)
 
     def clock(self) -> DeviceClock:
-        """See Below."""
+        """See BackingStore."""
         return DeviceClock()
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See Below."""
+        """See BackingStore."""
         return fitted_together(iteration, place, n_bytes, bandwidth)
 
     def least_bytes(self, iteration: Iteration) -> int:
-        """See Below."""
+        """See BackingStore."""
         return least_together(iteration)
 
     def whole(self) -> Any:
-        """All of it, uint8."""
+        """The piece of device memory, uint8."""
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory
@@ -266,3 +226,15 @@ class Pinned:
         if self._places is None:
             raise RuntimeError("a device's arrays have no memory yet")
         return self._places
+
+
+def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:
+    """Page-locked host memory below the device on which a net computes.
+
+    Args:
+        net: the net.
+        iteration: its tensors.
+        n_bytes: that these may have on the device.
+    """
+    most = sum(part.n_bytes for part in iteration.tensors)
+    return PinnedStore(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))

@@ -1,4 +1,5 @@
-"""Speeds of slow memories, each measured once and kept in the cache folder: later runs are planned without a trial."""
+"""Speeds of backing stores, each measured once and kept in the cache folder, so that later runs are planned without a
+trial."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from scaffe.private_files import kept_folder, read, write
 
 
 def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwidth:
-    """Bytes a second each way: as a file in the cache folder has them, else as measured now.
+    """Bytes a second each way, from a file in the cache folder if it is there, else measured now.
 
     Args:
         name: of the file.
@@ -41,7 +42,7 @@ def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwid
 
 
 def _known(place: Path) -> dict[str, list[float]]:
-    """What the file says; nothing if it is not there, or says anything else."""
+    """What the file says; nothing if it is not there, or is not readable."""
     with suppress(ValueError, TypeError, AttributeError):
         return {key: [float(out), float(back)] for key, (out, back) in json.loads(read(place) or b"{}").items()
                 if min(float(out), float(back)) > 0}
@@ -53,10 +54,10 @@ DISK_TRIAL_BYTES = 128 << 20
 
 
 def disk_speed(file: SpillFile) -> Bandwidth:
-    """Bytes a second each way of a spill file's disk: as last measured on this machine, else by a trial now.
+    """Bytes a second each way of a spill file's disk, as last measured on this machine, else by a trial now.
 
     Raises:
-        UserError: the trial failed.
+        UserError: if the trial failed.
     """
     key = f"{os.uname().nodename} {Path(file.folder).stat().st_dev} {N_AT_ONCE}"
     return kept_speed(DISK, key, lambda: measured(file))
@@ -86,8 +87,8 @@ LINK_TRIAL_BYTES = 64 << 20
 
 
 def link_speed(memory: Any) -> Bandwidth:
-    """Bytes a second from the current device and to it: as last measured on this machine, else by a trial now, each way
-    alone. Links carry both at once.
+    """Bytes a second from the current device and to it, each way alone, as last measured on this machine, else by a
+    trial now. Links carry both ways at once.
 
     Args:
         memory: uint8, on the device; its contents are lost.
@@ -98,7 +99,7 @@ def link_speed(memory: Any) -> Bandwidth:
 
 
 def _measured(memory: Any) -> Bandwidth:
-    """The second of two copies each way counts: the first may set something up."""
+    """Of two copies each way the second counts, since the first may set something up."""
     place, stream = device.pinned(memory.nbytes, np.uint8), device.current_stream()
     place[...] = 0
     seconds = []

@@ -1,6 +1,6 @@
 """A file without a name on a local disk that holds what does not fit in memory.
 
-It has no name from its first moment on, so that the system removes it with the process, whatever ends that.
+It never has a name, so that the system removes it with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK_BYTES = 8 << 20  # of one read or write
 
 
 class SpillFile:
-    """Reads and writes past the page cache where the file system can.
+    """Reads and writes past the page cache if the file system can.
 
     Args:
         folder: on the disk to use.
@@ -30,7 +30,7 @@ class SpillFile:
         descriptor: of the open file.
 
     Raises:
-        UserError: there is no such folder, or no file can be made in it.
+        UserError: if there is no such folder, or no file can be made in it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -45,7 +45,7 @@ class SpillFile:
         self._written = WriteBack(os.dup(self.descriptor), folder, "parameters or histories")
 
     def check(self) -> None:
-        """Raise UserError if the disk has not written what was to be written later of a file that is mapped."""
+        """Raise UserError if the disk has failed to write pages of the mapped file."""
         if fault := self._written.fault():
             raise UserError(f"-spill: {fault}")
 
@@ -89,7 +89,7 @@ class SpillFile:
             at += n_moved
 
     def close(self) -> None:
-        """Let go of the file and its disk blocks."""
+        """Close the file, which gives its disk blocks back."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

@@ -1,147 +1,143 @@
-"""What a memory plan's executor works with, whatever lies below the memory that a net computes in."""
+"""What an executor needs of memory and of the backing store below it, whichever they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, Protocol
 
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held
+from scaffe.memory.problem.tensors import StateTensor
 
 Record = Callable[[str, str, float, float], None]
 OUT, BACK, WAITS = "moves out", "moves back", "waits for moves"
-"""Lanes of a timeline: what goes to a disk, or from a device to the host, and what comes back; what a device waits
-for."""
+"""Lanes of a timeline: offloads, fetches, and a device's waits for them."""
 
 
 class ArrayMemory(Protocol):
-    """Memory of the arrays of a plan.
+    """Memory for the tensors of a plan.
 
     Attributes:
-        arrays: uint8, one for each array of the plan.
-        most_bytes: that those may have together which are not arranged.
+        arrays: uint8, one for each tensor.
+        most_bytes: the most that tensors which are not arranged may have together.
     """
 
     arrays: list[Any]
     most_bytes: int
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """Have the first arrays at these offsets of one memory, in bytes; None: apart. Their contents are lost."""
+        """Have the first arrays at these offsets of one memory, in bytes, or, for None, each at addresses of its own.
+        Their contents are lost."""
 
     def take(self, number: int) -> None:
-        """Have memory for an array, with any contents, unless it is there."""
+        """Have memory for an array, with any contents, unless it has some."""
 
     def drop(self, number: int) -> None:
-        """Let others have an array's memory, if it is there. Its contents are lost."""
+        """Let others have an array's memory, if it has some. Its contents are lost."""
 
     def give_back(self) -> None:
-        """Give back what waits for an array."""
+        """Give back memory that waits for an array."""
 
 
 class ArrayMover(Protocol):
-    """Moves arrays out and back.
+    """Offloads tensors and fetches them.
 
     Attributes:
-        record: called after each move with its lane, label, start and end (``time.perf_counter()``), and so after each
-            wait on a device (the host's are timed by whoever waits); None: nobody records.
-        holds_host: whether ``wait`` and ``settle`` make the host wait, or a device that goes on by itself.
+        record: called after each move with its lane, label, start and end (``time.perf_counter()``), and on a device
+            after each wait (the host's waits are timed by whoever waits); None if nobody records.
+        holds_host: whether ``wait`` and ``wait_all`` make the host wait, or a device that goes on by itself.
     """
 
     holds_host: ClassVar[bool]
     record: Record | None
 
     @property
-    def saved(self) -> int:
-        """Bytes moved out so far."""
+    def offloaded(self) -> int:
+        """Bytes offloaded so far."""
 
     @property
     def fetched(self) -> int:
-        """Bytes moved back so far."""
+        """Bytes fetched so far."""
 
     def place(self, numbers: Collection[int]) -> None:
-        """Give these arrays of one iteration a place each below; their last places are taken back. Nothing may be on
-        its way. Raises UserError: there is no room for them."""
+        """Give each of these tensors of one iteration a place in the backing store; earlier places are given up.
+        Nothing may be on its way. Raises UserError if there is no room for them."""
 
-    def save(self, number: int, name: str) -> None:
-        """Begin to write an array out."""
+    def offload(self, number: int, name: str) -> None:
+        """Begin to write a tensor to the backing store."""
 
     def fetch(self, number: int, name: str) -> None:
-        """Begin to read an array back."""
+        """Begin to read a tensor back."""
 
     def wait(self, number: int) -> None:
-        """Whoever computes next waits for the last move that was begun for an array."""
+        """Have whoever computes next wait for the last move that was begun for a tensor."""
 
-    def settle(self) -> None:
-        """Whoever computes next waits for all moves."""
+    def wait_all(self) -> None:
+        """Have whoever computes next wait for all moves."""
 
     def bandwidth(self) -> Bandwidth | None:
-        """Bytes a second each way, of all moves so far; None: they were not measured."""
+        """Bytes a second each way, of all moves so far; None if they were not measured."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release threads, streams and places."""
 
 
-class LastingArrays(Protocol):
-    """Where arrays are between iterations whose contents last from one to the next."""
+class PersistentTensors(Protocol):
+    """Where persistent tensors are between iterations."""
 
     def move(self, numbers: Collection[int]) -> None:
-        """From the next iteration on these are away between iterations, and the others are in memory."""
+        """From the next iteration on, have these offloaded between iterations, and the others in memory."""
 
     def begin(self, mover: ArrayMover) -> None:
-        """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed."""
+        """Put tensors where ``move`` said. Nothing may be on its way. Raises UserError if a move fails."""
 
     def show(self, numbers: Collection[int]) -> None:
-        """Have these where they can be read, and written, until the next iteration begins."""
+        """Have these where they can be read and written whole until the next iteration begins."""
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """Have those of these that are shown leave memory, where reading brings them back."""
+    def release(self, numbers: Collection[int]) -> None:
+        """Have those of these that are shown take no memory until they are read again."""
 
-    def leave(self) -> None:
-        """Before arrays get other addresses: have none there that would lose its contents."""
+    def show_all(self) -> None:
+        """Have all shown, so that none loses its contents when arrays get other addresses."""
 
 
 class Clock(Protocol):
-    """Measures how long steps take. Steps that run in one pass begin together, and end one after another.
-
-    Attributes:
-        seconds: of each step, as last measured.
-    """
+    """Measures how long steps take. Steps that run in one pass begin together, and end one after another."""
 
     @property
     def seconds(self) -> dict[int, float]:
-        """Of each step, as last measured."""
+        """Seconds of each step, as last measured."""
 
     def begin(self, step: int) -> None:
-        """A step's work is next."""
+        """A step's work begins."""
 
     def end(self, step: int) -> None:
-        """It is done."""
+        """A step's work is done."""
 
 
-class Below(Protocol):
-    """A slower memory below the one that a net computes in."""
+class BackingStore(Protocol):
+    """A slower memory below the one in which a net computes."""
 
     def bandwidth(self) -> Bandwidth:
         """Bytes a second each way."""
 
-    def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> ArrayMemory:
-        """Memory of arrays of these lengths, in bytes, and of those held."""
+    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> ArrayMemory:
+        """Memory for tensors of these lengths, in bytes, and for state tensors."""
 
     def mover(self, memory: ArrayMemory) -> ArrayMover:
         """What moves them."""
 
-    def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> LastingArrays:
-        """Those of these names that last, by number; those held are the last numbers of all."""
+    def persistent(self, names: dict[int, str], memory: ArrayMemory, state: Sequence[StateTensor]) -> PersistentTensors:
+        """The persistent tensors, by number and name; state tensors have the last numbers."""
 
     def clock(self) -> Clock:
         """What measures steps."""
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """A plan within a limit, and where arrays lie. Raises MemoryTooSmallError: there is none."""
+        """A plan within a limit, and where tensors lie. Raises MemoryTooSmallError if there is none."""
 
     def least_bytes(self, iteration: Iteration) -> int:
         """The least limit for which ``fitted`` has a plan."""

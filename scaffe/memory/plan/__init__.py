@@ -1,1 +1,1 @@
-"""Which arrays stay, are offloaded or are computed again: pure."""
+"""Which tensors are kept in memory, offloaded or recomputed, and when: pure functions of an iteration."""

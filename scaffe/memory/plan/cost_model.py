@@ -1,4 +1,5 @@
-"""How long an iteration takes under a plan: a queue of moves beside the steps, or one each way."""
+"""The cost model: how long an iteration takes under a plan. Moves queue beside the steps, in one queue or one each
+way."""
 
 from __future__ import annotations
 
@@ -14,47 +15,47 @@ class Prediction:
 
     Attributes:
         compute: seconds of the steps themselves.
-        again: seconds of computing arrays once more.
+        recompute: seconds of recomputing tensors.
         waited: seconds in which a step waits for a move.
-        saved, fetched: bytes moved out and back.
+        offloaded, fetched: bytes moved out and back.
     """
 
     compute: float
-    again: float = 0.0
+    recompute: float = 0.0
     waited: float = 0.0
-    saved: int = 0
+    offloaded: int = 0
     fetched: int = 0
 
     @property
     def seconds(self) -> float:
-        """Of the whole iteration."""
-        return self.compute + self.again + self.waited
+        """Seconds of the whole iteration."""
+        return self.compute + self.recompute + self.waited
 
     @property
     def slowdown(self) -> float:
-        """Times the iteration without a limit."""
+        """The iteration's time as a multiple of that without a limit."""
         return self.seconds / self.compute if self.compute else 1.0
 
 
 def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Prediction:
-    """The times of one iteration. Moves run one after another, in the order in which they are begun; beside those the
-    other way, where the slow memory gives both at once."""
+    """The times of one iteration. Moves run one after another, in the order in which they begin; offloads and fetches
+    run at the same time if the backing store allows both."""
     found, queue = Prediction(sum(iteration.seconds)), _Queue(iteration, bandwidth)
     now = 0.0
     for step, seconds in enumerate(iteration.seconds):
         for action in plan.before[step]:
-            if action.do is Do.AGAIN:
-                found.again += iteration.again_seconds(action.part)
-                now += iteration.again_seconds(action.part)
+            if action.do is Do.RECOMPUTE:
+                found.recompute += iteration.recompute_seconds(action.tensor)
+                now += iteration.recompute_seconds(action.tensor)
             elif action.do is Do.FETCH:
                 queue.begin(action, now, found)
-            else:  # GONE, HERE
+            else:  # OFFLOADED, FETCHED
                 now += queue.wait(action, now, found)
         now += seconds
         for action in plan.after[step]:
-            if action.do is Do.SAVE:
+            if action.do is Do.OFFLOAD:
                 queue.begin(action, now, found)
-            elif action.do is Do.GONE:
+            elif action.do is Do.OFFLOADED:
                 now += queue.wait(action, now, found)
     return found
 
@@ -69,18 +70,18 @@ class _Queue:
 
     def begin(self, action: Action, now: float, found: Prediction) -> None:
         """Put a move into the queue."""
-        n_bytes = self._iteration.parts[action.part].n_bytes
-        saves = action.do is Do.SAVE
-        rate = self._bandwidth.out if saves else self._bandwidth.back
-        queue = saves and self._bandwidth.at_once
-        self._free_at[queue] = self._done[action.part] = max(self._free_at[queue], now) + n_bytes / rate
-        if saves:
-            found.saved += n_bytes
+        n_bytes = self._iteration.tensors[action.tensor].n_bytes
+        offloads = action.do is Do.OFFLOAD
+        rate = self._bandwidth.out if offloads else self._bandwidth.back
+        queue = offloads and self._bandwidth.at_once
+        self._free_at[queue] = self._done[action.tensor] = max(self._free_at[queue], now) + n_bytes / rate
+        if offloads:
+            found.offloaded += n_bytes
         else:
             found.fetched += n_bytes
 
     def wait(self, action: Action, now: float, found: Prediction) -> float:
-        """Wait for an array's last move. Returns the seconds that this takes."""
-        waited = max(0.0, self._done[action.part] - now)
+        """Wait for a tensor's last move. Returns the seconds that this takes."""
+        waited = max(0.0, self._done[action.tensor] - now)
         found.waited += waited
         return waited

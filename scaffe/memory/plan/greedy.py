@@ -1,4 +1,4 @@
-"""Which arrays are in memory in which steps, where moving them takes no time: the least that given choices need."""
+"""When tensors are in memory if moves take no time, and choices that keep within a limit, found greedily."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError
-from scaffe.memory.problem.iteration import Bandwidth, Iteration, Part
+from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 TOGETHER = (Choice.KEEP, Choice.BEHIND, Choice.BETWEEN)  # in memory from forward to backward
 LATE = (Choice.LATE, Choice.BETWEEN)  # from backward to a late update
@@ -15,30 +15,31 @@ LATE = (Choice.LATE, Choice.BETWEEN)  # from backward to a late update
 
 @dataclass
 class Needs:
-    """When each array must be in memory.
+    """When each tensor must be in memory.
 
     Attributes:
-        spans: for each array, intervals of steps, both ends inclusive.
-        first, last: for each array, the steps of backward that need it first and last; -1 if none does.
-        back_at: array that leaves memory → the step of backward that needs it first.
-        again: for each step, the arrays to compute again before it, in order.
+        spans: for each tensor, intervals of steps, both ends inclusive.
+        first, last: for each tensor, the steps of backward that need it first and last; -1 if none does.
+        returns_at: for a tensor that is offloaded, dropped or recomputed, the step of backward that needs it first.
+        recompute: for each step, the tensors to recompute before it, in order.
         n_bytes: in memory in each step.
     """
 
     spans: list[list[tuple[int, int]]]
     first: list[int]
     last: list[int]
-    back_at: dict[int, int] = field(default_factory=dict)
-    again: dict[int, list[int]] = field(default_factory=dict)
+    returns_at: dict[int, int] = field(default_factory=dict)
+    recompute: dict[int, list[int]] = field(default_factory=dict)
     n_bytes: list[int] = field(default_factory=list)
 
     def move(self, iteration: Iteration, number: int, choice: Choice = Choice.MOVE) -> None:
-        """Let an array move that was kept, or that moved less often. No other one is needed at other times by that."""
-        part, step = iteration.parts[number], self.first[number]
-        if step >= 0 and part.is_away_before(step):
-            self.back_at[number] = step
-        spans = _spans(part, self.back_at.get(number), self.last[number], choice)
-        for intervals, n_bytes in ((self.spans[number], -part.n_bytes), (spans, part.n_bytes)):
+        """Have a tensor offloaded that was kept, or that was offloaded less often. No other one is needed at other
+        times by that."""
+        tensor, step = iteration.tensors[number], self.first[number]
+        if step >= 0 and tensor.is_offloaded_before(step):
+            self.returns_at[number] = step
+        spans = _spans(tensor, self.returns_at.get(number), self.last[number], choice)
+        for intervals, n_bytes in ((self.spans[number], -tensor.n_bytes), (spans, tensor.n_bytes)):
             for first, final in intervals:
                 for i in range(first, final + 1):
                     self.n_bytes[i] += n_bytes
@@ -46,62 +47,62 @@ class Needs:
 
 
 def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
-    """The steps in which each array is in memory: first those of backward, since what is computed again needs inputs.
+    """When each tensor must be in memory. Steps of backward are looked at first, since recomputing needs inputs.
 
     Args:
-        iteration: the arrays and steps.
-        choices: one for each array.
+        iteration: the tensors and steps.
+        choices: one for each tensor.
     """
-    found = Needs([], [-1] * len(iteration.parts), [-1] * len(iteration.parts))
+    found = Needs([], [-1] * len(iteration.tensors), [-1] * len(iteration.tensors))
     users: dict[int, list[int]] = {}
-    for number, part in enumerate(iteration.parts):
-        for step in part.backward:
+    for number, tensor in enumerate(iteration.tensors):
+        for step in tensor.backward:
             users.setdefault(step, []).append(number)
     for step in sorted(users):
         for number in users[step]:
-            _bring(iteration, choices, number, step, found)
-    for number, part in enumerate(iteration.parts):
-        stays = part.lasts and choices[number] is Choice.KEEP
+            _need(iteration, choices, number, step, found)
+    for number, tensor in enumerate(iteration.tensors):
+        stays = tensor.is_persistent and choices[number] is Choice.KEEP
         found.spans.append([(0, len(iteration.seconds) - 1)] if stays else
-                           _spans(part, found.back_at.get(number), found.last[number], choices[number]))
+                           _spans(tensor, found.returns_at.get(number), found.last[number], choices[number]))
     found.n_bytes = _resident(iteration, found.spans)
     return found
 
 
-def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: int, found: Needs) -> None:
-    """Have an array in memory in a step of backward; what it is computed from comes first."""
-    part = iteration.parts[number]
+def _need(iteration: Iteration, choices: Sequence[Choice], number: int, step: int, found: Needs) -> None:
+    """Have a tensor in memory in a step of backward, and before it the inputs that it is recomputed from."""
+    tensor = iteration.tensors[number]
     if found.first[number] >= 0:
         found.last[number] = step
         return
-    if choices[number] not in TOGETHER and part.is_away_before(step):
-        found.back_at[number] = step
-        if choices[number] is Choice.AGAIN and part.again:
-            for source in part.again.inputs:
-                _bring(iteration, choices, source, step, found)
-            found.again.setdefault(step, []).append(number)
+    if choices[number] not in TOGETHER and tensor.is_offloaded_before(step):
+        found.returns_at[number] = step
+        if choices[number] is Choice.RECOMPUTE and tensor.recompute:
+            for source in tensor.recompute.inputs:
+                _need(iteration, choices, source, step, found)
+            found.recompute.setdefault(step, []).append(number)
     found.first[number] = found.last[number] = step
 
 
-def _spans(part: Part, back_at: int | None, last: int, choice: Choice) -> list[tuple[int, int]]:
-    used = part.forward or part.backward
-    if not used or part.momentary:
+def _spans(tensor: Tensor, returns_at: int | None, last: int, choice: Choice) -> list[tuple[int, int]]:
+    used = tensor.forward or tensor.backward
+    if not used or tensor.is_transient:
         return [(step, step) for step in used]
-    if back_at is None:
-        found = [(used[0], max(part.forward[-1] if part.forward else last, last))]
+    if returns_at is None:
+        found = [(used[0], max(tensor.forward[-1] if tensor.forward else last, last))]
     else:
-        found = [*([(used[0], part.forward[-1])] if part.forward else []), (back_at, last)]
-    if part.late and part.late[0] - found[-1][1] > 1 and choice not in LATE:
-        return [*found, (part.late[0], part.late[-1])]
-    return [*found[:-1], (found[-1][0], max(found[-1][1], *part.late))] if part.late else found
+        found = [*([(used[0], tensor.forward[-1])] if tensor.forward else []), (returns_at, last)]
+    if tensor.late and tensor.late[0] - found[-1][1] > 1 and choice not in LATE:
+        return [*found, (tensor.late[0], tensor.late[-1])]
+    return [*found[:-1], (found[-1][0], max(found[-1][1], *tensor.late))] if tensor.late else found
 
 
 def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
     change = [0] * (len(iteration.seconds) + 1)
-    for part, intervals in zip(iteration.parts, spans, strict=True):
+    for tensor, intervals in zip(iteration.tensors, spans, strict=True):
         for first, final in intervals:
-            change[first] += part.n_bytes
-            change[final + 1] -= part.n_bytes
+            change[first] += tensor.n_bytes
+            change[final + 1] -= tensor.n_bytes
     n_bytes, total = [], 0
     for difference in change[:-1]:
         total += difference
@@ -110,11 +111,11 @@ def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) 
 
 
 def least_bytes(iteration: Iteration) -> int:
-    """The least memory for which there is a plan: every array that can leave does, and comes back just in time.
+    """The least memory for which there is a plan: every tensor is offloaded where it can be, and fetched just in time.
 
-    Computing again instead of moving needs inputs in memory, so no other choices need less in any step.
+    Recomputing instead needs inputs in memory, so that no other choices need less in any step.
     """
-    return max(needs(iteration, [Choice.MOVE] * len(iteration.parts)).n_bytes, default=0)
+    return max(needs(iteration, [Choice.MOVE] * len(iteration.tensors)).n_bytes, default=0)
 
 
 Ways = tuple[Choice, ...]
@@ -124,26 +125,27 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
     """Choices that need no more than the limit in any step.
 
     Args:
-        iteration: the arrays and steps.
+        iteration: the tensors and steps.
         n_bytes: the limit.
-        bandwidth: of the slow memory.
-        ways: in which an array may leave: of MOVE, AGAIN and, beside MOVE, LATE.
-        share: the part of a move's seconds that counts as its cost: 0 if all moves hide behind computing, 1 if none do.
+        bandwidth: of the backing store.
+        ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, LATE.
+        share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
+            none is.
 
     Raises:
-        MemoryTooSmallError: there are no such choices.
+        MemoryTooSmallError: if there are no such choices.
     """
-    choices, leaving = [Choice.KEEP] * len(iteration.parts), _cheapest_first(iteration, bandwidth, ways, share)
+    choices, offloads = [Choice.KEEP] * len(iteration.tensors), _cheapest_first(iteration, bandwidth, ways, share)
     need = needs(iteration, choices)
     while (most := max(need.n_bytes, default=0)) > n_bytes:
         step = need.n_bytes.index(most)
-        found = next((each for each in leaving if _lies_idle(iteration, need, each, step)), None)
+        found = next((each for each in offloads if _lies_idle(iteration, need, each, step)), None)
         if found is not None:
             choices[found.number] = found.way
-            leaving = [each for each in leaving if each.number != found.number or _goes_beyond(each.way, found.way)]
+            offloads = [each for each in offloads if each.number != found.number or _goes_beyond(each.way, found.way)]
         elif not _move_instead(iteration, choices, need, step, ways):
             raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
-        if found is not None and found.way is not Choice.AGAIN:
+        if found is not None and found.way is not Choice.RECOMPUTE:
             need.move(iteration, found.number, found.way)
         else:
             need = needs(iteration, choices)
@@ -151,13 +153,13 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
 
 
 def _goes_beyond(way: Choice, other: Choice) -> bool:
-    """Whether an array that leaves in the other way may yet come to leave in this one."""
+    """Whether a tensor for which the other choice was made may still get this one."""
     return other is Choice.LATE and way is not Choice.LATE
 
 
-class _Leaving(NamedTuple):
-    """How an array may leave memory, in the order in which arrays do: at the least cost per byte, of equal ones the
-    longest."""
+class _Offload(NamedTuple):
+    """A choice that takes a tensor out of memory, in the order in which they are made: at the least cost per byte, and
+    of equal ones the longest tensor first."""
 
     cost: float
     less_n_bytes: int
@@ -166,41 +168,43 @@ class _Leaving(NamedTuple):
     way: Choice
 
 
-def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Leaving]:
-    """All ways in which arrays may leave; what is updated late may do so before, too, or not."""
+def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Offload]:
+    """All choices that take tensors out of memory, the cheapest first."""
     found = []
-    for number, part in enumerate(iteration.parts):
-        costs = {Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)} if part.again else {}
-        for way, n_less in ((Choice.MOVE, 0), *([(Choice.LATE, 1)] if part.late and part.lasts else [])):
-            n_saves, n_reads = (part.n_saves, part.n_visits - n_less) if part.lasts else (1, 1)
-            costs[way] = share * (n_saves / bandwidth.out + n_reads / bandwidth.back)
-        found += [_Leaving(costs[way], -part.n_bytes, number, place, way) for place, way in enumerate(ways)
+    for number, tensor in enumerate(iteration.tensors):
+        costs = dict[Choice, float]()
+        if tensor.recompute:
+            costs[Choice.RECOMPUTE] = iteration.recompute_seconds(number) / max(tensor.n_bytes, 1)
+        for way, n_less in ((Choice.MOVE, 0), *([(Choice.LATE, 1)] if tensor.late and tensor.is_persistent else [])):
+            n_offloads, n_reads = (tensor.n_offloads, tensor.n_visits - n_less) if tensor.is_persistent else (1, 1)
+            costs[way] = share * (n_offloads / bandwidth.out + n_reads / bandwidth.back)
+        found += [_Offload(costs[way], -tensor.n_bytes, number, place, way) for place, way in enumerate(ways)
                   if way in costs]
     return sorted(found)
 
 
-def _lies_idle(iteration: Iteration, need: Needs, leaving: _Leaving, step: int) -> bool:
-    """Whether an array is in memory in a step only for later ones, and would not be if it left so."""
-    part = iteration.parts[leaving.number]
-    spans = need.spans[leaving.number]
-    if part.lasts:
-        stays = [used[0] <= step <= used[-1] for used in part.uses]
-        between = leaving.way is Choice.LATE and part.backward and part.backward[0] <= step <= part.late[-1]
+def _lies_idle(iteration: Iteration, need: Needs, offloads: _Offload, step: int) -> bool:
+    """Whether a tensor is in memory in a step only for later ones, and would not be with this choice."""
+    tensor = iteration.tensors[offloads.number]
+    spans = need.spans[offloads.number]
+    if tensor.is_persistent:
+        stays = [used[0] <= step <= used[-1] for used in tensor.uses]
+        between = offloads.way is Choice.LATE and tensor.backward and tensor.backward[0] <= step <= tensor.late[-1]
         return any(first <= step <= final for first, final in spans) and not any(stays) and not between
-    if not part.forward:
+    if not tensor.forward:
         return False
-    first = part.backward[0] if part.backward else spans[0][1]
-    return part.forward[-1] < step < first
+    first = tensor.backward[0] if tensor.backward else spans[0][1]
+    return tensor.forward[-1] < step < first
 
 
 def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step: int, ways: Ways) -> bool:
-    """Move arrays that would be computed again, where these or their inputs fill a step. Returns whether there were
+    """Offload tensors that would be recomputed, if they or their inputs fill a step. Returns whether there were
     some."""
     crowd = {number for number, spans in enumerate(need.spans) if len(spans) > 1 and spans[1][0] <= step <= spans[1][1]}
     crowd |= {number for number, spans in enumerate(need.spans)
-              if spans and not iteration.parts[number].backward and spans[-1][0] <= step <= spans[-1][1]}
-    blamed = [number for number, choice in enumerate(choices) if choice is Choice.AGAIN
-              and need.back_at.get(number, step + 1) <= step and crowd & {number, *_inputs(iteration, number)}]
+              if spans and not iteration.tensors[number].backward and spans[-1][0] <= step <= spans[-1][1]}
+    blamed = [number for number, choice in enumerate(choices) if choice is Choice.RECOMPUTE
+              and need.returns_at.get(number, step + 1) <= step and crowd & {number, *_inputs(iteration, number)}]
     if Choice.MOVE not in ways or not blamed:
         return False
     for number in blamed:
@@ -209,5 +213,5 @@ def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step
 
 
 def _inputs(iteration: Iteration, number: int) -> tuple[int, ...]:
-    again = iteration.parts[number].again
-    return again.inputs if again else ()
+    recompute = iteration.tensors[number].recompute
+    return recompute.inputs if recompute else ()

@@ -1,4 +1,4 @@
-"""A memory plan: for every array keep, move or compute again, as actions before and after each step."""
+"""A memory plan: keep, offload or recompute each tensor, as actions before and after each step; and a check of it."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scaffe.errors import ExpectedError
-from scaffe.memory.problem.iteration import Iteration, Part
+from scaffe.memory.problem.iteration import Iteration, Tensor
 
 
 class MemoryTooSmallError(ExpectedError):
-    """There is no plan within the limit."""
+    """No plan keeps within the limit."""
 
 
 class Choice(Enum):
-    """Where an array's contents are between its last use in forward and its first in backward.
+    """Where a tensor's contents are between its last use in forward and its first in backward.
 
-    What lasts and is not kept moves at other times, too: between iterations, and between backward and an update that
-    comes late. While a plan is looked for, BEHIND stays between forward and backward, LATE between backward and the
-    update, BETWEEN in both: it moves between iterations alone. In the plan all three are MOVE.
+    A persistent tensor that is not kept is offloaded between iterations too, and between backward and a late update.
+    While a plan is searched for, BEHIND keeps such a tensor in memory between forward and backward, LATE between
+    backward and the update, and BETWEEN in both intervals. In the finished plan all three are MOVE.
     """
 
     KEEP = "keep"
     MOVE = "move"
-    AGAIN = "recompute"
+    RECOMPUTE = "recompute"
     BEHIND = "move behind backward"
     LATE = "move, but not between backward and a late update"
     BETWEEN = "move between iterations"
 
 
 class Do(Enum):
-    """What is done with an array before or after a step.
+    """What is done with a tensor before or after a step.
 
-    SAVE begins to write it out; GONE waits until it is written, and its memory free; FETCH begins to read it back; HERE
-    waits until it is read; AGAIN computes it once more; DROP frees its memory, since nobody needs its contents.
+    OFFLOAD begins to write it to the backing store; OFFLOADED waits until it is written, and frees its memory; FETCH
+    begins to read it back; FETCHED waits until it is read; RECOMPUTE computes it once more; DROP frees its memory,
+    since nobody needs its contents.
     """
 
-    SAVE = "save"
-    GONE = "gone"
+    OFFLOAD = "offload"
+    OFFLOADED = "offloaded"
     FETCH = "fetch"
-    HERE = "here"
-    AGAIN = "again"
+    FETCHED = "fetched"
+    RECOMPUTE = "recompute"
     DROP = "drop"
 
 
 @dataclass(frozen=True)
 class Action:
-    """Something to do with one array, by its number."""
+    """Something to do with one tensor, by its number."""
 
     do: Do
-    part: int
+    tensor: int
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class Plan:
     """What is done in one iteration.
 
     Attributes:
-        choices: for each array; KEEP for those whose contents never lie idle.
+        choices: for each tensor; KEEP for those whose contents never lie idle.
         before, after: for each step, the actions in their order.
-        wanted: the choices that it carries out, as they were given.
+        wanted: the choices that the plan was made for, as they were given.
     """
 
     choices: tuple[Choice, ...]
@@ -68,15 +69,16 @@ class Plan:
     after: tuple[tuple[Action, ...], ...]
     wanted: tuple[Choice, ...] = ()
 
-    def parts_of(self, do: Do) -> list[int]:
-        """The arrays, by number, of all actions of one kind."""
-        return [action.part for step in (*self.before, *self.after) for action in step if action.do is do]
+    def tensors_of(self, do: Do) -> list[int]:
+        """The tensors, by number, of all actions of one kind."""
+        return [action.tensor for step in (*self.before, *self.after) for action in step if action.do is do]
 
 
-ABSENT, VALID, LEAVING, COMING, SAVED = "absent", "there", "leaving", "coming", "in the slow memory"
-FROM = {Do.SAVE: VALID, Do.GONE: LEAVING, Do.FETCH: SAVED, Do.HERE: COMING, Do.DROP: VALID}
-IN_MEMORY = (VALID, LEAVING, COMING)
-TO = {Do.SAVE: LEAVING, Do.GONE: SAVED, Do.FETCH: COMING, Do.HERE: VALID, Do.DROP: ABSENT}
+ABSENT, VALID, OFFLOADING, FETCHING = "absent", "there", "being offloaded", "being fetched"
+IN_STORE = "in the backing store"
+FROM = {Do.OFFLOAD: VALID, Do.OFFLOADED: OFFLOADING, Do.FETCH: IN_STORE, Do.FETCHED: FETCHING, Do.DROP: VALID}
+IN_MEMORY = (VALID, OFFLOADING, FETCHING)
+TO = {Do.OFFLOAD: OFFLOADING, Do.OFFLOADED: IN_STORE, Do.FETCH: FETCHING, Do.FETCHED: VALID, Do.DROP: ABSENT}
 
 
 class WrongPlanError(Exception):
@@ -84,71 +86,73 @@ class WrongPlanError(Exception):
 
 
 def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None) -> list[int]:
-    """Run a plan on paper, moves as slow as they may be.
+    """Check a plan by running it on paper, with moves that take as long as they may.
 
     Args:
-        iteration: the arrays and steps.
+        iteration: the tensors and steps.
         plan: the plan.
-        n_bytes: the limit; None: there is none.
+        n_bytes: the limit; None if there is none.
 
     Returns:
-        the most bytes that are in memory at once during each step.
+        for each step, the most bytes in memory at once.
 
     Raises:
-        WrongPlanError: an array is used while it is not there, an action does not fit the state that its array is in,
-            something is left at the end, or the limit is exceeded.
+        WrongPlanError: if a step uses a tensor that is not in memory, an action does not fit its tensor's state, a
+            tensor is left in memory at the end, or the limit is exceeded.
     """
     state = _at_the_start(iteration, plan)
-    now, used = sum(part.n_bytes for part, each in zip(iteration.parts, state, strict=True) if each in IN_MEMORY), []
+    now = sum(tensor.n_bytes for tensor, each in zip(iteration.tensors, state, strict=True) if each in IN_MEMORY)
+    used = []
 
     def change(number: int, new: str) -> None:
         nonlocal now
-        now += iteration.parts[number].n_bytes * ((new in IN_MEMORY) - (state[number] in IN_MEMORY))
+        now += iteration.tensors[number].n_bytes * ((new in IN_MEMORY) - (state[number] in IN_MEMORY))
         state[number] = new
 
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         for action in before:
             if action.do is Do.FETCH and step in iteration.joined:
                 raise WrongPlanError(f"step {step} runs with the one before, whose arrays are still there")
-            change(action.part, _acted(iteration, state, action, step))
+            change(action.tensor, _acted(iteration, state, action, step))
         for number in iteration.used_in[step]:
-            change(number, _used(iteration.parts[number], state[number], step))
+            change(number, _used(iteration.tensors[number], state[number], step))
         used.append(now)
         if n_bytes is not None and now > n_bytes:
             raise WrongPlanError(f"step {step}: {now:,} bytes in memory, the limit is {n_bytes:,}")
         for action in after:
-            change(action.part, _acted(iteration, state, action, step))
+            change(action.tensor, _acted(iteration, state, action, step))
     if state != _at_the_start(iteration, plan):
         raise WrongPlanError("an array is left at the end of the iteration, or one that lasts is not where it was")
     return used
 
 
 def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
-    """Where arrays are between two iterations."""
-    return [ABSENT if not part.lasts else SAVED if choice is Choice.MOVE else VALID
-            for part, choice in zip(iteration.parts, plan.choices, strict=True)]
+    """Where tensors are between two iterations."""
+    return [ABSENT if not tensor.is_persistent else IN_STORE if choice is Choice.MOVE else VALID
+            for tensor, choice in zip(iteration.tensors, plan.choices, strict=True)]
 
 
-def _used(part: Part, state: str, step: int) -> str:
-    """An array's state once a step has used it."""
-    begins = state == ABSENT and step in part.begins and not part.lasts
+def _used(tensor: Tensor, state: str, step: int) -> str:
+    """A tensor's state after a step has used it."""
+    begins = state == ABSENT and step in tensor.begins and not tensor.is_persistent
     if state != VALID and not begins:
-        raise WrongPlanError(f"step {step} uses {part.name!r}, which is {state}")
+        raise WrongPlanError(f"step {step} uses {tensor.name!r}, which is {state}")
     return VALID
 
 
 def _acted(iteration: Iteration, state: Sequence[str], action: Action, step: int) -> str:
-    """An array's state once an action is done."""
-    part, now = iteration.parts[action.part], state[action.part]
-    if action.do is not Do.AGAIN:
+    """A tensor's state after an action."""
+    tensor, now = iteration.tensors[action.tensor], state[action.tensor]
+    if action.do is not Do.RECOMPUTE:
         if now != FROM[action.do]:
-            raise WrongPlanError(f"step {step}: {action.do.value} of {part.name!r}, which is {now}")
-        if part.lasts and action.do is Do.DROP:
-            if part.is_changed_by(step):
-                raise WrongPlanError(f"step {step}: {part.name!r} is dropped, and has changed")
-            return SAVED
+            raise WrongPlanError(f"step {step}: {action.do.value} of {tensor.name!r}, which is {now}")
+        if tensor.is_persistent and action.do is Do.DROP:
+            if tensor.is_changed_by(step):
+                raise WrongPlanError(f"step {step}: {tensor.name!r} is dropped, and has changed")
+            return IN_STORE
         return TO[action.do]
-    missing = [iteration.parts[i].name for i in (part.again.inputs if part.again else ()) if state[i] != VALID]
-    if part.again is None or missing or now != ABSENT:
-        raise WrongPlanError(f"step {step}: {part.name!r} cannot be computed again; not there: {missing}")
+    inputs = tensor.recompute.inputs if tensor.recompute else ()
+    missing = [iteration.tensors[i].name for i in inputs if state[i] != VALID]
+    if tensor.recompute is None or missing or now != ABSENT:
+        raise WrongPlanError(f"step {step}: {tensor.name!r} cannot be computed again; not there: {missing}")
     return VALID

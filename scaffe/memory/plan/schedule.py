@@ -1,8 +1,8 @@
-"""From choices to a plan: when arrays that move begin to leave and to come back, and where steps wait for them.
+"""From choices to a plan: when offloads and fetches begin, and where steps wait for them.
 
-An array counts as in memory until the step before which its GONE stands, and again from the step before which its
-FETCH stands. So a plan keeps within its limit however long the moves take; their estimated times only decide how much
-of the free memory is lent to arrays on their way, so that steps wait for them less.
+A tensor counts as in memory until the step before which its OFFLOADED stands, and again from the step before which its
+FETCH stands. So a plan keeps within its limit however long moves take. Their estimated times only decide how much free
+memory is lent to tensors on their way, so that steps wait for them less.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ MARGIN = 1.25  # moves may take so much longer than estimated before a step wait
 
 @dataclass
 class _Visit:
-    """An array's stay in memory.
+    """A tensor's stay in memory.
 
     Attributes:
-        number: of the array.
+        number: of the tensor.
         first, final: the steps from which and up to which it is needed.
-        fetches, saves: whether it is read before, and written out after.
-        not_before, until: the step before which it cannot begin to be read, and the one before which it must be out.
-        begins, gone: the steps before which it begins to be read, and is out.
+        fetches, offloads: whether it is fetched before, and offloaded after.
+        not_before, until: the step before which it cannot begin to be fetched, and the one before which it must be out.
+        begins, gone: the steps before which it begins to be fetched, and is out.
     """
 
     number: int
     first: int
     final: int
     fetches: bool = False
-    saves: bool = False
+    offloads: bool = False
     not_before: int = 0
     until: int = 0
     begins: int = 0
@@ -46,48 +46,48 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
     """The plan that carries out these choices within a limit.
 
     Args:
-        iteration: the arrays and steps.
-        choices: one for each array.
+        iteration: the tensors and steps.
+        choices: one for each tensor.
         n_bytes: the limit.
-        bandwidth: of the slow memory.
-        lent: the part of the memory that is free in a step which arrays on their way may have.
+        bandwidth: of the backing store.
+        lent: the part of a step's free memory that tensors on their way may use.
 
     Raises:
-        MemoryTooSmallError: the choices need more in some step.
+        MemoryTooSmallError: if the choices need more in some step.
     """
     need = needs(iteration, choices)
     if max(need.n_bytes, default=0) > n_bytes:
         raise MemoryTooSmallError(f"these choices need {max(need.n_bytes):,} bytes, the limit is {n_bytes:,}")
     free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
-    visits = [each for number in range(len(iteration.parts)) for each in _visits(iteration, choices, need, number)]
-    _leave(iteration, visits, free, bandwidth)
-    _come(iteration, visits, free, bandwidth)
+    visits = [each for number in range(len(iteration.tensors)) for each in _visits(iteration, choices, need, number)]
+    _place_offloads(iteration, visits, free, bandwidth)
+    _place_fetches(iteration, visits, free, bandwidth)
     return _plan(iteration, choices, need, visits)
 
 
 def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number: int) -> list[_Visit]:
-    """An array's stays; none of one that is always there."""
-    part = iteration.parts[number]
-    moves = choices[number] in MOVES and not part.momentary
-    lasts = part.lasts
-    if lasts and not moves:
+    """A tensor's stays; none if it is always in memory."""
+    tensor = iteration.tensors[number]
+    moves = choices[number] in MOVES and not tensor.is_transient
+    is_persistent = tensor.is_persistent
+    if is_persistent and not moves:
         return []
     n_steps = len(iteration.seconds)
     found = [_Visit(number, first, final, until=n_steps) for first, final in need.spans[number]]
     for i, visit in enumerate(found):
-        visit.fetches = moves and (lasts or i > 0)
-        visit.saves = moves and (part.is_changed_by(visit.final) if lasts else visit is not found[-1])
+        visit.fetches = moves and (is_persistent or i > 0)
+        visit.offloads = moves and (tensor.is_changed_by(visit.final) if is_persistent else visit is not found[-1])
         visit.until = found[i + 1].first if i + 1 < len(found) else n_steps
         passes_end = n_steps - iteration.n_updates
         visit.not_before = passes_end if visit.first >= passes_end else 0
     return found
 
 
-def _leave(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
-    """Set the steps before which memory must be free, as late as arrays are written by then."""
+def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
+    """Set the steps before which memory must be free: as late as offloads are done by then."""
     starts, done = iteration.starts(), 0.0
-    for visit in sorted((each for each in visits if each.saves), key=lambda each: each.final):
-        n_bytes, step = iteration.parts[visit.number].n_bytes, visit.final + 1
+    for visit in sorted((each for each in visits if each.offloads), key=lambda each: each.final):
+        n_bytes, step = iteration.tensors[visit.number].n_bytes, visit.final + 1
         done = max(done, starts[step]) + MARGIN * n_bytes / bandwidth.out
         while step < visit.until and starts[step] < done and free[step] >= n_bytes:
             free[step] -= n_bytes
@@ -95,8 +95,8 @@ def _leave(iteration: Iteration, visits: Sequence[_Visit], free: list[int], band
         visit.gone = step
 
 
-def _come(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
-    """Set the steps before which arrays begin to be read, early enough for their first use."""
+def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
+    """Set the steps before which fetches begin: early enough for their tensors' first use."""
     starts, latest, begin = iteration.starts(), float("inf"), []
     for i, visit in enumerate(visits):
         before = visits[i - 1] if i and visits[i - 1].number == visit.number else None
@@ -104,11 +104,11 @@ def _come(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandw
             visit.not_before = max(visit.not_before, before.gone, before.final + 1)
     order = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
     for visit in reversed(order):  # the last moment at which each may begin, one after another
-        n_seconds = MARGIN * iteration.parts[visit.number].n_bytes / bandwidth.back
+        n_seconds = MARGIN * iteration.tensors[visit.number].n_bytes / bandwidth.back
         latest = min(latest, starts[visit.first]) - n_seconds
         begin.append(latest)
     for visit, moment in zip(order, reversed(begin), strict=True):
-        n_bytes, step = iteration.parts[visit.number].n_bytes, visit.first
+        n_bytes, step = iteration.tensors[visit.number].n_bytes, visit.first
         while step > visit.not_before and starts[step] > moment and free[step - 1] >= n_bytes:
             step -= 1
             free[step] -= n_bytes
@@ -123,19 +123,19 @@ def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: 
     before: list[list[Action]] = [[] for _ in range(n_steps)]
     after: list[list[Action]] = [[] for _ in range(n_steps)]
     for visit in visits:
-        after[visit.final].append(Action(Do.SAVE if visit.saves else Do.DROP, visit.number))
+        after[visit.final].append(Action(Do.OFFLOAD if visit.offloads else Do.DROP, visit.number))
     for visit in sorted(visits, key=lambda each: (each.first, each.number)):
-        if visit.saves and visit.gone < n_steps:
-            before[visit.gone].append(Action(Do.GONE, visit.number))
-        elif visit.saves:
-            after[-1].append(Action(Do.GONE, visit.number))
-    come = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
-    for visit in come:
+        if visit.offloads and visit.gone < n_steps:
+            before[visit.gone].append(Action(Do.OFFLOADED, visit.number))
+        elif visit.offloads:
+            after[-1].append(Action(Do.OFFLOADED, visit.number))
+    fetched = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
+    for visit in fetched:
         before[visit.begins].append(Action(Do.FETCH, visit.number))
-    for visit in come:
-        before[visit.first].append(Action(Do.HERE, visit.number))
-    for step, numbers in need.again.items():
-        before[step].extend(Action(Do.AGAIN, number) for number in numbers)
-    made = tuple(Choice.KEEP if i not in need.back_at and not iteration.parts[i].lasts else
+    for visit in fetched:
+        before[visit.first].append(Action(Do.FETCHED, visit.number))
+    for step, numbers in need.recompute.items():
+        before[step].extend(Action(Do.RECOMPUTE, number) for number in numbers)
+    made = tuple(Choice.KEEP if i not in need.returns_at and not iteration.tensors[i].is_persistent else
                  Choice.MOVE if choice in MOVES else choice for i, choice in enumerate(choices))
     return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)), tuple(choices))

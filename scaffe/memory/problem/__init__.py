@@ -1,1 +1,1 @@
-"""From a net to the arrays that a memory plan is about: lengths, lifetimes, costs."""
+"""From a net to the tensors that a memory plan is about: their lengths, lifetimes and costs."""

@@ -1,4 +1,5 @@
-"""What a memory plan is made from: the arrays of one iteration, when they are used, and how long each step takes."""
+"""What a memory plan is made from: the tensors of one iteration, the steps that use them, and how long each step
+takes."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True)
-class Again:
-    """How an array can be computed once more, in backward.
+class Recompute:
+    """How a tensor can be computed once more, in backward (recomputation: Chen et al., 2016).
 
     Attributes:
-        layers: the layers whose forward writes it, in order; those fused to one of them run with it.
-        inputs: the arrays, by number, that they read; others that they read are always in memory.
-        seconds: that it takes beside what these layers take.
+        layers: the layers whose forward writes it, in order; layers that are fused to one of them run with it.
+        inputs: the tensors, by number, that these layers read. Others that they read are always in memory.
+        seconds: that it takes in addition to these layers' forward.
     """
 
     layers: tuple[int, ...]
@@ -24,79 +25,80 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Part:
+class Tensor:
     """An array that is needed for part of an iteration only.
 
     Attributes:
-        name: a blob's name, for people.
+        name: a blob's or layer's name, for people.
         n_bytes: its length in bytes.
-        forward, backward: the steps that use it, ascending. What forward leaves is needed in backward's steps; an array
-            without steps in forward is a gradient, one without steps in backward is not needed there.
-        again: how it can be computed once more; None: it cannot.
-        lasts: whether its contents last from one iteration to the next, as parameters and histories do. Then its last
-            step in backward, or its step of the update, changes it; until then what the slow memory has stays true.
-            Without steps in backward nothing changes it.
-        changes_ahead: whether its first step in forward may change what lasts, too.
-        late: of what lasts, steps behind backward's, before which it may leave once more; the last of them changes it.
-        momentary: of a gradient, whether nothing in it lasts from one of its steps to the next.
+        forward, backward: the steps that use it, ascending. What forward writes is needed in the steps of backward; a
+            tensor without steps in forward is a gradient, one without steps in backward is not needed there.
+        recompute: how it can be computed once more; None if it cannot.
+        is_persistent: whether its contents last from one iteration to the next, as those of parameters and histories
+            do. Its last step in backward, or its step of the update, then changes it; until that step the copy in the
+            backing store is valid. Without steps in backward nothing changes it.
+        changes_in_forward: whether its first step in forward may change it too, if it is persistent.
+        late: steps of an update after those of backward, before which a persistent tensor may be offloaded once more;
+            the last of them changes it.
+        is_transient: of a gradient, whether each of its steps writes it anew.
     """
 
     name: str
     n_bytes: int
     forward: tuple[int, ...] = ()
     backward: tuple[int, ...] = ()
-    again: Again | None = None
-    lasts: bool = False
-    changes_ahead: bool = False
+    recompute: Recompute | None = None
+    is_persistent: bool = False
+    changes_in_forward: bool = False
     late: tuple[int, ...] = ()
-    momentary: bool = False
+    is_transient: bool = False
 
     @cached_property
     def uses(self) -> list[tuple[int, ...]]:
-        """Its steps, in groups between which it may leave memory."""
+        """Its steps, in groups between which it may be offloaded."""
         return [steps for steps in (self.forward, self.backward, self.late) if steps]
 
     @property
     def begins(self) -> tuple[int, ...]:
-        """The steps that write it anew, if it does not last."""
-        return self.backward if self.momentary else (self.forward or self.backward)[:1]
+        """The steps that write it anew, if it is not persistent."""
+        return self.backward if self.is_transient else (self.forward or self.backward)[:1]
 
     @property
-    def may_leave(self) -> bool:
-        """Whether its contents last over steps that do not use it, between forward and backward."""
+    def may_be_offloaded(self) -> bool:
+        """Whether its contents are needed later than in the next step, from forward to backward."""
         return bool(self.forward and self.backward and self.backward[0] - self.forward[-1] > 1)
 
     @property
     def changes(self) -> bool:
-        """Whether the slow memory has to get it again in every iteration, if it is there between them."""
-        return self.lasts and bool(self.backward)
+        """Whether each iteration changes what the backing store has of it, if it is persistent."""
+        return self.is_persistent and bool(self.backward)
 
     def is_changed_by(self, step: int) -> bool:
-        """Whether the slow memory does not have its contents after a step, the last to use it for now."""
-        return self.changes_ahead or (self.changes and step >= self.uses[-1][-1])
+        """Whether the copy in the backing store is no longer valid after a step, the last to use the tensor for now."""
+        return self.changes_in_forward or (self.changes and step >= self.uses[-1][-1])
 
     @property
     def n_visits(self) -> int:
-        """How often it comes into memory in an iteration if it leaves whenever it lies idle."""
-        return 1 + self.may_leave + bool(self.late)
+        """How often it comes into memory in an iteration if it is offloaded whenever it lies idle."""
+        return 1 + self.may_be_offloaded + bool(self.late)
 
     @property
-    def n_saves(self) -> int:
-        """How often it is written then."""
-        return self.n_visits if self.changes_ahead else 1
+    def n_offloads(self) -> int:
+        """How often it is written to the backing store in that case."""
+        return self.n_visits if self.changes_in_forward else 1
 
-    def is_away_before(self, step: int) -> bool:
-        """Whether it lies idle right before its first step in backward, if that is this one."""
-        return step - self.forward[-1] > 1 if self.forward else self.lasts
+    def is_offloaded_before(self, step: int) -> bool:
+        """Whether it lies idle right before ``step``, its first step in backward."""
+        return step - self.forward[-1] > 1 if self.forward else self.is_persistent
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes a second of the slow memory.
+    """Bytes a second of a backing store.
 
     Attributes:
         out, back: written to it, and read from it.
-        at_once: whether it gives both at once.
+        at_once: whether it reaches both at the same time.
     """
 
     out: float
@@ -106,39 +108,40 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One pass forward and one backward over n layers, and what is updated after them.
+    """One pass forward and one backward over n layers, and the updates after them.
 
     Attributes:
-        parts: the arrays.
-        seconds: of each step, as ``Steps`` numbers them; updates of all layers may follow.
-        n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since
-            passes may be repeated before them.
-        joined: steps of forward that run in one pass with the step before: what is done before them is done before all.
+        tensors: the tensors.
+        seconds: of each step, as ``Steps`` numbers them; steps of updates of all layers may follow.
+        n_updates: how many of those follow. A persistent tensor that only they use is not fetched before them, since
+            passes may be repeated before the update.
+        joined: steps of forward that run in one pass with the step before. What is done before them is done before that
+            pass.
     """
 
-    parts: tuple[Part, ...]
+    tensors: tuple[Tensor, ...]
     seconds: tuple[float, ...]
     n_updates: int = 0
     joined: frozenset[int] = frozenset()
 
-    def again_seconds(self, part: int) -> float:
-        """How long it takes to compute an array once more, its inputs being there."""
-        again = self.parts[part].again
-        return again.seconds + sum(self.seconds[layer] for layer in again.layers) if again else 0.0
+    def recompute_seconds(self, tensor: int) -> float:
+        """How long it takes to compute a tensor once more when its inputs are in memory."""
+        recompute = self.tensors[tensor].recompute
+        return recompute.seconds + sum(self.seconds[layer] for layer in recompute.layers) if recompute else 0.0
 
     def starts(self) -> list[float]:
-        """When each step starts where nothing waits, and when the last one ends."""
+        """When each step starts if nothing waits, in seconds, and when the last one ends."""
         return [0.0, *accumulate(self.seconds)]
 
     @cached_property
     def used_in(self) -> Sequence[Sequence[int]]:
-        """For each step the arrays, by number, that it reads or writes."""
+        """For each step the tensors, by number, that it reads or writes."""
         found: list[list[int]] = [[] for _ in self.seconds]
-        for number, part in enumerate(self.parts):
-            for step in sorted({step for used in part.uses for step in used}):
+        for number, tensor in enumerate(self.tensors):
+            for step in sorted({step for used in tensor.uses for step in used}):
                 found[step].append(number)
         return found
 
     def with_seconds(self, seconds: tuple[float, ...]) -> Iteration:
-        """The same with other times, such as measured ones."""
+        """The same iteration with other times, such as measured ones."""
         return replace(self, seconds=seconds)

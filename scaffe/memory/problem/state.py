@@ -1,4 +1,4 @@
-"""Parameters and gradients of large layers as arrays of a memory plan."""
+"""Parameters, gradients and histories of large layer groups as tensors of a memory plan."""
 
 from __future__ import annotations
 
@@ -10,137 +10,149 @@ from itertools import pairwise
 import numpy as np
 
 from scaffe.mapped_memory import PAGE_BYTES, address, inner, rounded
-from scaffe.memory.problem.chunks import Run, blocks_place, bytes_apart, layers_of, pages_of_blocks, pieces
 from scaffe.memory.problem.costs import BYTES_A_SECOND
-from scaffe.memory.problem.iteration import Again, Part
-from scaffe.memory.problem.tensors import Held, forward_group, is_worth_moving
-from scaffe.nets.activation_memory import backward_steps
+from scaffe.memory.problem.iteration import Recompute, Tensor
+from scaffe.memory.problem.layer_groups import (
+    LayerGroup,
+    blocks_place,
+    bytes_in_pages,
+    chunks,
+    layers_of,
+    pages_of_blocks,
+)
+from scaffe.memory.problem.tensors import StateTensor, forward_group, is_worth_moving
+from scaffe.nets.blob_memory import backward_steps
 from scaffe.nets.net import Net
 
 
-def parameters_held(net: Net, run: Run) -> list[Held]:
-    """The whole pages of a run's parameters, which are updated within backward. Where they are so block by block, they
-    come and leave in several arrays; see ``pages_of_blocks``."""
-    layers, (forward, backward) = layers_of(net, run), _uses(net, run)
-    return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, backward, late=late, lasts=True),
-                 layers) for data, late in _arrays(net, run) if data.nbytes]
+def parameter_tensors(net: Net, group: LayerGroup) -> list[StateTensor]:
+    """The whole pages of a group's parameters, which are updated within backward. If they are updated block by block,
+    they are several tensors: see ``pages_of_blocks``."""
+    layers, (forward, backward) = layers_of(net, group), _uses(net, group)
+    name = _named(net, group, "parameters")
+    return [StateTensor(data, Tensor(name, data.nbytes, forward, backward, late=late, is_persistent=True), layers)
+            for data, late in _arrays(net, group) if data.nbytes]
 
 
-def gradients_held(net: Net, run: Run) -> Held:
-    """The same of a run's gradients, all of which are there for its update."""
-    diff = inner(net.params.diff[run.place].view(np.uint8))
-    return Held(diff, Part(_named(net, run, "gradients"), diff.nbytes, (), _uses(net, run)[1]), layers_of(net, run))
+def gradient_tensor(net: Net, group: LayerGroup) -> StateTensor:
+    """The whole pages of a group's gradients, which are all in memory for its update."""
+    diff = inner(net.params.diff[group.place].view(np.uint8))
+    tensor = Tensor(_named(net, group, "gradients"), diff.nbytes, (), _uses(net, group)[1])
+    return StateTensor(diff, tensor, layers_of(net, group))
 
 
-def blocks_held(net: Net, runs: Sequence[Run]) -> list[Held]:
-    """The same of the gradients of runs that come by blocks of rows: one array, if there are any."""
-    runs = [run for run in runs if run.first_layer in net.steps.behind]
-    if not runs:
+def block_gradient_tensors(net: Net, groups: Sequence[LayerGroup]) -> list[StateTensor]:
+    """The whole pages in which gradients of blocks of rows are computed: one tensor for all groups, or none."""
+    groups = [group for group in groups if group.first_layer in net.steps.behind]
+    if not groups:
         return []
-    diff = inner(net.params.diff[blocks_place(net, runs)].view(np.uint8), PAGE_BYTES)
-    whole = sum(inner(net.params.diff[run.place].view(np.uint8)).nbytes for run in runs)
-    return [Held(diff, _of_rows(net, runs, diff.nbytes), [run.first_layer for run in runs],
-                 spared=whole - diff.nbytes)]
+    diff = inner(net.params.diff[blocks_place(net, groups)].view(np.uint8), PAGE_BYTES)
+    whole = sum(inner(net.params.diff[group.place].view(np.uint8)).nbytes for group in groups)
+    return [StateTensor(diff, _of_rows(net, groups, diff.nbytes), [group.first_layer for group in groups],
+                 never_materialized=whole - diff.nbytes)]
 
 
-def _of_rows(net: Net, runs: Sequence[Run], n_bytes: int) -> Part:
-    steps = sorted(step for run in runs for step in net.steps.rows(run.first_layer))
-    return Part("gradients of rows", n_bytes, (), tuple(steps), momentary=True)
+def _of_rows(net: Net, groups: Sequence[LayerGroup], n_bytes: int) -> Tensor:
+    steps = sorted(step for group in groups for step in net.steps.rows(group.first_layer))
+    return Tensor("gradients of rows", n_bytes, (), tuple(steps), is_transient=True)
 
 
-def _arrays(net: Net, run: Run) -> list[tuple[np.ndarray, tuple[int, ...]]]:
-    """The whole pages of a run's parameters, uint8: together, or divided by blocks of rows, with the steps in which
-    these are updated."""
-    if run.first_layer not in net.steps.behind:
-        return [(inner(net.params.data[run.place].view(np.uint8)), ())]
-    memory, steps = net.params.data[run.place].view(np.uint8), net.steps.rows(run.first_layer)
+def _arrays(net: Net, group: LayerGroup) -> list[tuple[np.ndarray, tuple[int, ...]]]:
+    """The whole pages of a group's parameters, uint8: in one array, or divided by blocks of rows, each with the steps
+    in which these are updated."""
+    if group.first_layer not in net.steps.behind:
+        return [(inner(net.params.data[group.place].view(np.uint8)), ())]
+    memory, steps = net.params.data[group.place].view(np.uint8), net.steps.rows(group.first_layer)
     start, item = address(memory), net.params.dtype.itemsize
-    edges = [start + (piece.start - run.place.start) * item for piece in pieces(net, run)]
+    edges = [start + (chunk.start - group.place.start) * item for chunk in chunks(net, group)]
     return [(memory[where.start - start:where.stop - start], tuple(steps[block] for block in blocks))
             for where, blocks in pages_of_blocks([*edges, start + memory.nbytes])
             if is_worth_moving(where.stop - where.start)]
 
 
-def renewed(parameters: Held, renew: Callable[[], None] | None) -> Held:
-    """The same, of parameters that do not last, since somebody writes them before each forward.
+def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> StateTensor:
+    """The same of parameters that somebody writes before each forward, so that they are not persistent.
 
     Args:
-        parameters: from ``parameters_held``.
-        renew: writes once more, in backward, what forward had; None: nobody can.
+        parameters: from ``parameter_tensors`` or ``device_parameter_tensor``.
+        refresh: writes once more, in backward, what forward had; None if nobody can.
     """
-    again = None if renew is None else Again((), (), 2 * parameters.part.n_bytes / BYTES_A_SECOND)
-    part = replace(parameters.part, lasts=False, again=again)
-    return replace(parameters, part=part, renew=renew or parameters.renew)
+    recompute = None if refresh is None else Recompute((), (), 2 * parameters.tensor.n_bytes / BYTES_A_SECOND)
+    tensor = replace(parameters.tensor, is_persistent=False, recompute=recompute)
+    return replace(parameters, tensor=tensor, refresh=refresh or parameters.refresh)
 
 
-def fetched(parameters: Held) -> Held:
-    """The same, of parameters that somebody may write anew before a forward, right before it reads them."""
-    return replace(parameters, part=replace(parameters.part, changes_ahead=True))
+def changing_in_forward(parameters: StateTensor) -> StateTensor:
+    """The same of parameters that somebody may write right before a forward reads them."""
+    return replace(parameters, tensor=replace(parameters.tensor, changes_in_forward=True))
 
 
-def parameters_apart(net: Net, run: Run, place: np.ndarray, backward: bool = True) -> Held:
-    """A run's parameters, which a device has in memory that is bound to them.
+def device_parameter_tensor(net: Net, group: LayerGroup, place: np.ndarray, backward: bool = True) -> StateTensor:
+    """A group's parameters on a device, in memory that is bound to them.
 
     Args:
-        net: the net, its parameters divided there.
-        run: the run.
-        place: on the host, with their contents: uint8, ``bytes_apart``.
-        backward: whether there is one, which reads them, and whose end changes them.
+        net: the net, whose parameters are divided by groups.
+        group: the group.
+        place: on the host, with their contents: uint8, ``bytes_in_pages``.
+        backward: whether there is a backward, which reads them, and whose last step changes them.
     """
-    ahead, back = _uses(net, run)
-    back = tuple(sorted({*back, *net.steps.rows(run.first_layer)})) if backward else ()
-    part = Part(_named(net, run, "parameters"), bytes_apart(net, run), ahead, back, lasts=True)
-    return Held(place, part, layers_of(net, run), partial(net.params.put, "data", run.place))
+    ahead, back = _uses(net, group)
+    back = tuple(sorted({*back, *net.steps.rows(group.first_layer)})) if backward else ()
+    tensor = Tensor(_named(net, group, "parameters"), bytes_in_pages(net, group), ahead, back, is_persistent=True)
+    return StateTensor(place, tensor, layers_of(net, group), partial(net.params.put, "data", group.place))
 
 
-def gradients_apart(net: Net, runs: Sequence[Run]) -> list[Held]:
-    """Runs' gradients, likewise; they last for a few steps of backward. Those that come by blocks of rows share one
-    array."""
-    found, by_rows = list[Held](), [run for run in runs if run.first_layer in net.steps.behind]
-    for run in (run for run in runs if run not in by_rows):
-        part = Part(_named(net, run, "gradients"), bytes_apart(net, run), (), _uses(net, run)[1])
-        found.append(Held(np.empty(0, np.uint8), part, layers_of(net, run), partial(net.params.put, "diff", run.place)))
+def device_gradient_tensors(net: Net, groups: Sequence[LayerGroup]) -> list[StateTensor]:
+    """Groups' gradients on a device, which are needed for a few steps of backward. Those that are computed by blocks of
+    rows share one tensor."""
+    found, by_rows = list[StateTensor](), [group for group in groups if group.first_layer in net.steps.behind]
+    for group in (group for group in groups if group not in by_rows):
+        tensor = Tensor(_named(net, group, "gradients"), bytes_in_pages(net, group), (), _uses(net, group)[1])
+        bind = partial(net.params.put, "diff", group.place)
+        found.append(StateTensor(np.empty(0, np.uint8), tensor, layers_of(net, group), bind))
     if by_rows:
         place = blocks_place(net, by_rows)
-        part = _of_rows(net, by_rows, rounded((place.stop - place.start) * net.params.dtype.itemsize))
-        found.append(Held(np.empty(0, np.uint8), part, [run.first_layer for run in by_rows],
+        tensor = _of_rows(net, by_rows, rounded((place.stop - place.start) * net.params.dtype.itemsize))
+        found.append(StateTensor(np.empty(0, np.uint8), tensor, [group.first_layer for group in by_rows],
                           partial(net.params.put_elements, "diff", place)))
     return found
 
 
-def gradient_places(net: Net, runs: Sequence[Run]) -> list[slice]:
-    """The intervals of the flat buffer of runs' gradients, that of blocks of rows by itself."""
-    by_rows = [run for run in runs if run.first_layer in net.steps.behind]
+def gradient_places(net: Net, groups: Sequence[LayerGroup]) -> list[slice]:
+    """The intervals of the flat gradients of groups, in elements, with that of blocks of rows by itself."""
+    by_rows = [group for group in groups if group.first_layer in net.steps.behind]
     blocks = blocks_place(net, by_rows) if by_rows else slice(0, 0)
-    edges = blocks.start, blocks.stop
-    return [slice(start, stop) for run in runs for start, stop in pairwise(
-        [run.place.start, *(edge for edge in edges if run.place.start < edge < run.place.stop), run.place.stop])]
+    found = list[slice]()
+    for place in (group.place for group in groups):
+        inside = [edge for edge in (blocks.start, blocks.stop) if place.start < edge < place.stop]
+        found += [slice(start, stop) for start, stop in pairwise([place.start, *inside, place.stop])]
+    return found
 
 
-def _named(net: Net, run: Run, what: str) -> str:
-    return f"{net.nodes[run.first_layer].name} {what}"
+def _named(net: Net, group: LayerGroup, what: str) -> str:
+    return f"{net.nodes[group.first_layer].name} {what}"
 
 
-def _uses(net: Net, run: Run) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The steps of forward, and those of backward, that use a run's parameters."""
-    layers = layers_of(net, run)
+def _uses(net: Net, group: LayerGroup) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The steps of forward, and those of backward, that use a group's parameters."""
+    layers = layers_of(net, group)
     backward = {step for layer in layers for step in backward_steps(net, layer)}
     return (tuple(sorted({step for layer in layers for step in forward_group(net, layer)})),
-            tuple(sorted(backward | {*net.steps.updates(run.first_layer)})))
+            tuple(sorted(backward | {*net.steps.updates(group.first_layer)})))
 
 
-def weights_held(net: Net, run: Run) -> Held:
-    """The whole pages of a run's parameters, which nobody changes."""
-    data = inner(net.params.data[run.place].view(np.uint8))
-    part = Part(_named(net, run, "parameters"), data.nbytes, _uses(net, run)[0], lasts=True)
-    return Held(data, part, layers_of(net, run))
+def weight_tensor(net: Net, group: LayerGroup) -> StateTensor:
+    """The whole pages of a group's parameters that nobody changes."""
+    data = inner(net.params.data[group.place].view(np.uint8))
+    tensor = Tensor(_named(net, group, "parameters"), data.nbytes, _uses(net, group)[0], is_persistent=True)
+    return StateTensor(data, tensor, layers_of(net, group))
 
 
-def history_held(net: Net, run: Run, memory: np.ndarray, step: int) -> Held:
-    """A history of a run's, or of a part of it, which its update reads and writes in one step."""
-    return Held(memory, history_part(net, run, memory.nbytes, step), [])
+def history_tensor(net: Net, group: LayerGroup, memory: np.ndarray, step: int) -> StateTensor:
+    """A history of a group, or of a chunk of it, which its update reads and writes in one step."""
+    return StateTensor(memory, planned_history(net, group, memory.nbytes, step), [])
 
 
-def history_part(net: Net, run: Run, n_bytes: int, step: int) -> Part:
-    """What a plan knows of a history of a run's."""
-    return Part(_named(net, run, "history"), n_bytes, (), (step,), lasts=True)
+def planned_history(net: Net, group: LayerGroup, n_bytes: int, step: int) -> Tensor:
+    """What a plan knows of such a history."""
+    return Tensor(_named(net, group, "history"), n_bytes, (), (step,), is_persistent=True)

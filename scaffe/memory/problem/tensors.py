@@ -1,4 +1,4 @@
-"""From a net to the arrays of a memory plan: which steps use each blob's data and diff, what can be computed again."""
+"""From a net to the tensors of a memory plan: which steps use each blob's data and diff, and what can be recomputed."""
 
 from __future__ import annotations
 
@@ -10,76 +10,78 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.mapped_memory import rounded
-from scaffe.memory.problem.iteration import Again, Part
-from scaffe.nets.activation_memory import backward_steps, kept_blobs, memory_owners, written_diffs
+from scaffe.memory.problem.iteration import Iteration, Recompute, Tensor
+from scaffe.nets.blob_memory import backward_steps, kept_blobs, memory_owners, written_diffs
 from scaffe.nets.net import Net
 
 LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory
 
 
 @dataclass
-class Planned:
-    """An array of the plan: the data, or the diff, of a group of blobs that share memory.
+class ActivationTensor:
+    """A tensor of the plan that is the data, or the diff, of a group of blobs that share memory.
 
     Attributes:
         blob: the blob of the group that owns the memory.
         is_diff: which of the two.
-        part: what the plan knows of it.
+        tensor: what the plan knows of it.
     """
 
     blob: Blob
     is_diff: bool
-    part: Part
+    tensor: Tensor
 
 
 @dataclass
-class Held:
-    """An array of the plan that is part of parameters, gradients or histories.
+class StateTensor:
+    """A tensor of the plan that is part of parameters, gradients or histories.
 
     Attributes:
-        memory: its whole pages, uint8; on a device, of what has contents already, its place on the host. Empty if it
-            has none of its own.
-        part: what the plan knows of it.
-        layers: those whose parameters, or gradients, it has.
-        bind: told where the array is, uint8, whenever that changes.
-        renew: gives it once more what the last forward had, where its part can be computed again.
-        spared: bytes of the net's gradients that are never in memory, since they come in it one after another.
+        memory: its whole pages, uint8; for a device, the place on the host of a tensor that has contents already. Empty
+            if it has no memory of its own.
+        tensor: what the plan knows of it.
+        layers: the layers whose parameters, or gradients, it has.
+        bind: called with the array, uint8, whenever its place changes.
+        refresh: writes into it once more what the last forward had, if the plan may recompute it.
+        never_materialized: bytes of the net's gradients that are never all in memory, since they are computed in this
+            tensor one after another.
     """
 
     memory: np.ndarray
-    part: Part
+    tensor: Tensor
     layers: Sequence[int]
     bind: Callable[[Any], None] = lambda memory: None
-    renew: Callable[[], None] = lambda: None
-    spared: int = 0
+    refresh: Callable[[], None] = lambda: None
+    never_materialized: int = 0
 
     @property
-    def is_renewed(self) -> bool:
-        """Whether it has parameters that somebody writes anew before each forward."""
-        return bool(self.part.forward) and not self.part.lasts
+    def is_refreshed(self) -> bool:
+        """Whether it is of parameters that somebody writes anew before each forward."""
+        return bool(self.tensor.forward) and not self.tensor.is_persistent
 
 
-def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tuple[Part, ...]:
-    """The arrays of a plan, blobs first. Where a blob is computed again, parameters that may move are read too.
+def tensors_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor]) -> tuple[Tensor, ...]:
+    """The tensors of a plan, activations first. Where an activation is recomputed, parameters that may be offloaded are
+    inputs too.
 
     Args:
         net: the net of them all.
-        planned: its blobs' arrays.
-        held: arrays of parameters and what goes with them.
+        activations: of its blobs.
+        state: of parameters, gradients and histories.
     """
     read: dict[int, list[int]] = {}
-    for number, one in enumerate(held, len(planned)):
-        for layer in one.layers if one.part.forward else ():
+    for number, one in enumerate(state, len(activations)):
+        for layer in one.layers if one.tensor.forward else ():
             read.setdefault(layer, []).append(number)
     found = []
-    for each in planned:
-        again = each.part.again
-        if again is not None:
-            layers = [i for head in again.layers for i in forward_group(net, head)]
-            inputs = {*again.inputs, *(number for i in layers for number in read.get(i, ()))}
-            again = Again(again.layers, tuple(sorted(inputs)))
-        found.append(replace(each.part, again=again))
-    return (*found, *(each.part for each in held))
+    for each in activations:
+        recompute = each.tensor.recompute
+        if recompute is not None:
+            layers = [i for head in recompute.layers for i in forward_group(net, head)]
+            inputs = {*recompute.inputs, *(number for i in layers for number in read.get(i, ()))}
+            recompute = Recompute(recompute.layers, tuple(sorted(inputs)))
+        found.append(replace(each.tensor, recompute=recompute))
+    return (*found, *(each.tensor for each in state))
 
 
 @dataclass
@@ -92,12 +94,17 @@ class _Uses:
     backward: set[int] = field(default_factory=set)
     writers: list[int] = field(default_factory=list)
 
+    def tensor(self, recompute: Recompute | None) -> Tensor:
+        """The same for a plan."""
+        steps = tuple(sorted(self.forward)), tuple(sorted(self.backward))
+        return Tensor(self.name, rounded(_n_bytes(self.blob)), *steps, recompute)
 
-def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[Planned]:
-    """The data and diffs of a net's blobs that a plan may move, drop or compute again.
 
-    Left out, since others read or write them outside of the passes: tops of losses, the net's outputs, tops of layers
-    without bottoms that their forward does not fill, and blobs of layers of the user's (Python); also what is short.
+def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[ActivationTensor]:
+    """The data and diffs of a net's blobs that a plan may offload, drop or recompute.
+
+    Left out is what is read or written outside of the passes: tops of losses, the net's outputs, tops of layers without
+    bottoms that their forward does not fill, and blobs of layers of the user's (Python). Short blobs are left out too.
 
     Args:
         net: a built net.
@@ -108,13 +115,14 @@ def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ())
     uses_of_data = _data_uses(net, backward)
     data = {key: uses for key, uses in uses_of_data.items() if key not in pinned and is_long(uses.blob)}
     numbers = {key: number for number, key in enumerate(data)}
-    found = [Planned(uses.blob, False, Part(uses.name, rounded(_n_bytes(uses.blob)), tuple(sorted(uses.forward)),
-                                            tuple(sorted(uses.backward)), _again(net, key, data, numbers)))
-             for key, uses in data.items()]
-    return found + [Planned(uses.blob, True, Part(uses.name, rounded(_n_bytes(uses.blob)), (),
-                                                  tuple(sorted(uses.backward))))
-                    for key, uses in (_diff_uses(net) if backward else {}).items()
-                    if key not in pinned and is_long(uses.blob)]
+    found = []
+    for key, uses in data.items():
+        recompute = _recompute(net, key, data, numbers)
+        found.append(ActivationTensor(uses.blob, False, uses.tensor(recompute)))
+    for key, uses in (_diff_uses(net) if backward else {}).items():
+        if key not in pinned and is_long(uses.blob):
+            found.append(ActivationTensor(uses.blob, True, uses.tensor(None)))
+    return found
 
 
 def _pinned(net: Net, shown: Collection[str]) -> set[int]:
@@ -127,12 +135,12 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
 
 
 def is_long(blob: Blob) -> bool:
-    """Whether a blob's data, or diff, may leave memory."""
+    """Whether a blob's data, or diff, may be offloaded."""
     return is_worth_moving(_n_bytes(blob))
 
 
 def is_worth_moving(n_bytes: int) -> bool:
-    """Whether an array of so many bytes may leave memory."""
+    """Whether a tensor of so many bytes may be offloaded."""
     return n_bytes >= LEAST_BYTES
 
 
@@ -171,7 +179,7 @@ def _writing_steps(net: Net, index: int) -> Sequence[int]:
 
 
 def forward_group(net: Net, index: int) -> range:
-    """The layers that run forward in one pass with this one: what one of them uses is there in all their steps."""
+    """The layers that run forward in one pass with this one. What one of them uses is in memory in all their steps."""
     head = index - net.nodes[index].fused_offset
     return range(head, head + 1 + net.nodes[head].n_fused)
 
@@ -191,15 +199,15 @@ def _diff_uses(net: Net) -> dict[int, _Uses]:
 
 
 def _name(net: Net, blob: Blob) -> str:
-    """The blob's name; of one that no prototxt names, that of the layer that writes it."""
+    """The blob's name, or that of the layer that writes it if the prototxt names no such blob."""
     named = [name for name, other in net.blobs.items() if other is blob]
     return named[0] if named else next(
         (node.name for node in net.nodes if any(top is blob for top in node.tops)), "?")
 
 
-def _again(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, int]) -> Again | None:
-    """How a group's data can be computed once more, if all who write them are repeatable and write nothing else, and
-    nobody reads them when parameters may have been updated already."""
+def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, int]) -> Recompute | None:
+    """How a group's data can be computed once more. None unless all layers that write them are repeatable and write
+    nothing else, and nobody reads the data when parameters may have been updated already."""
     owner = memory_owners(net, "shares_data")
     if any(id(owner[id(blob)]) == key for layer in net.steps.behind for blob in net.nodes[layer].bottoms):
         return None
@@ -217,7 +225,20 @@ def _again(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, int]) 
         inputs |= {numbers[other] for other in read if other in numbers}
     if not heads or _reads_before_it_writes(net, key, heads[0], owner):
         return None
-    return Again(tuple(heads), tuple(sorted(inputs)))
+    return Recompute(tuple(heads), tuple(sorted(inputs)))
+
+
+def iteration_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
+                 seconds: Sequence[float], n_updates: int = 0) -> Iteration:
+    """What a plan of a net's is made from.
+
+    Args:
+        net: the net.
+        activations, state: the tensors that may be offloaded.
+        seconds: of each step.
+        n_updates: steps of updates that follow the passes.
+    """
+    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined_steps(net))
 
 
 def _is_written_later(writers: Sequence[int], head: int) -> bool:
@@ -230,5 +251,5 @@ def joined_steps(net: Net) -> frozenset[int]:
 
 
 def _reads_before_it_writes(net: Net, key: int, head: int, owner: dict[int, Blob]) -> bool:
-    """Whether the first layer to write a group's data has them as its bottom too: they come from elsewhere."""
+    """Whether the first layer that writes a group's data also has them as its bottom: they then come from elsewhere."""
     return any(id(owner[id(blob)]) == key for blob in net.nodes[head].bottoms)

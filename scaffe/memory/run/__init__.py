@@ -1,1 +1,1 @@
-"""Runs a net within a memory plan, and shows plans to people."""
+"""Carries memory plans out while nets run, and reports them."""

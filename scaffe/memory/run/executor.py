@@ -1,4 +1,4 @@
-"""Carries out a memory plan while a net runs: drops, moves and recomputes before and after each step."""
+"""Carries out a memory plan while a net runs: offloads, fetches, drops and recomputes before and after each step."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.memory.backing.store import ArrayMover, Below
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.backing.store import ArrayMover, BackingStore
+from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.plan import Action, Choice, Do, Plan
-from scaffe.memory.problem.tensors import Held, Planned, parts_of
+from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, tensors_of
 from scaffe.nets.net import Net
+
+Timed = Callable[[str, str], AbstractContextManager[Any]]
+"""Gives a with-block whose time counts under a name, with a label."""
 
 
 class Executor:
-    """A net's tier: its activations lie in memory of which no more is in use than the plan says.
+    """A net's tier that keeps its tensors in memory only as long as the plan says.
 
     Args:
-        net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
-        planned: its blobs' arrays.
-        held: arrays of parameters, gradients and histories; their numbers follow.
-        below: what lies below the memory that the net computes in.
-        timed: gives a with-block whose time counts under a name.
+        net: a built net. Its planned blobs get their memory here, and this becomes one of the net's ``tiers``.
+        activations: the tensors of its blobs.
+        state: tensors of parameters, gradients and histories; their numbers follow.
+        store: the backing store below the memory in which the net computes.
+        timed: see Timed.
 
     Attributes:
         updates: by step of backward, what updates parameters behind it, in steps of its own.
-        enter: called before each pass and ``bring``: has others leave the memory, where others use it too.
-        memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
+        enter: called before each pass and ``fetch``: has other executors of the same memory leave it.
+        memory, mover: the tensors' memory, and what moves them; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
         n_passes: that have begun so far.
-        waited, repeated: seconds so far in which steps waited for moves, and of computing again.
+        waited_seconds, recomputed_seconds: seconds so far in which steps waited for moves, and of recomputing.
     """
 
-    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], below: Below,
-                 timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
-        self._net, self._planned, self._held, self._timed = net, planned, held, timed
-        self.parts = parts_of(net, planned, held)
-        self.memory, self.clock = below.memory([each.part.n_bytes for each in planned], held), below.clock()
-        names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
-        self._lasting = below.lasting(names, self.memory, held)
+    def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
+                 store: BackingStore, timed: Timed) -> None:
+        self._net, self._activations, self._state, self._timed = net, activations, state, timed
+        self.tensors = tensors_of(net, activations, state)
+        self.memory, self.clock = store.memory([each.tensor.n_bytes for each in activations], state), store.clock()
+        names = {number: tensor.name for number, tensor in enumerate(self.tensors) if tensor.is_persistent}
+        self._persistent = store.persistent(names, self.memory, state)
         self.updates: dict[int, list[Callable[[], None]]] = {}
         self.enter: Callable[[], None] = _nothing
         self.mover: ArrayMover | None = None
         self.plan: Plan | None = None
-        self.n_passes, self.waited, self.repeated = 0, 0.0, 0.0
+        self.n_passes, self.waited_seconds, self.recomputed_seconds = 0, 0.0, 0.0
         self._new: dict[int, list[int]] = {}  # by step, the arrays that it writes anew
-        for number, part in enumerate(self.parts):
-            for step in part.begins if not part.lasts else ():
+        for number, tensor in enumerate(self.tensors):
+            for step in tensor.begins if not tensor.is_persistent else ():
                 self._new.setdefault(step, []).append(number)
-        self._expected = [each.blob.n_elems for each in planned]
+        self._expected = [each.blob.n_elems for each in activations]
         net.tiers.append(self)
 
     def _bind(self) -> None:
-        for each, n_elems, memory in zip(self._planned, self._expected, self.memory.arrays, strict=False):
+        for each, n_elems, memory in zip(self._activations, self._expected, self.memory.arrays, strict=False):
             flat = memory[:n_elems * each.blob.dtype.itemsize].view(each.blob.dtype)
             if each.is_diff:
                 each.blob.bind_diff(flat)
             else:
                 each.blob.bind_data(flat)
-        for held, memory in zip(self._held, self.memory.arrays[len(self._planned):], strict=True):
-            if not held.part.lasts and not held.is_renewed:  # those are told when an iteration begins
-                held.bind(memory)
+        for state, memory in zip(self._state, self.memory.arrays[len(self._activations):], strict=True):
+            if not state.tensor.is_persistent and not state.is_refreshed:  # those are told when an iteration begins
+                state.bind(memory)
         for node in self._net.nodes:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()
@@ -71,36 +74,36 @@ class Executor:
         """Carry out this plan from the next forward on.
 
         Args:
-            plan: of the arrays that were given.
-            mover: with a place for each array that moves.
-            layout: where blobs' arrays lie.
+            plan: of the executor's tensors.
+            mover: with a place for each tensor that is offloaded.
+            layout: where activations lie.
         """
         self._let_go()
-        self._lasting.leave()
+        self._persistent.show_all()
         self.plan, self.mover, self.memory.most_bytes = plan, mover, layout.others_bytes
         self.memory.arrange(layout.offsets)
         self._bind()
-        self._lasting.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
+        self._persistent.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
-        """See Tier: wait for moves, begin others. Raises UserError: a move failed, or a blob grew."""
+        """See Tier: wait for moves, and begin others. Raises UserError if a move failed, or a blob grew."""
         if step == 0:
             self._begin()
         for action in self.plan.before[step] if self.plan else ():
-            if action.do is not Do.AGAIN:
+            if action.do is not Do.RECOMPUTE:
                 self._do(action)
         for number in self._new.get(step, ()):
             self.memory.take(number)
 
-    def again(self, step: int) -> None:
-        """See Tier."""
+    def recompute(self, step: int) -> None:
+        """See Tier: recompute what the plan says."""
         for action in self.plan.before[step] if self.plan else ():
-            if action.do is Do.AGAIN:
-                self._compute_again(action.part)
+            if action.do is Do.RECOMPUTE:
+                self._recompute(action.tensor)
         self.clock.begin(step)
 
     def after(self, step: int) -> None:
-        """See Tier: drop what is not needed any more, begin to write out what moves."""
+        """See Tier: drop what is no longer needed, begin to offload, and update parameters."""
         self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
@@ -108,60 +111,61 @@ class Executor:
             update()
 
     def close(self) -> None:
-        """See Tier."""
+        """See Tier: wait for moves, and end them."""
         if self.mover is not None:
-            self.mover.settle()
+            self.mover.wait_all()
             self.mover.close()
 
     def _begin(self) -> None:
-        """A new pass, whatever became of the last one. A blob that has grown has other memory by now."""
+        """Begin a new pass, whatever became of the last one. A blob that has grown has other memory by now."""
         self.n_passes += 1
         self.enter()
         self._let_go()
         if self.mover is not None:
-            self._lasting.begin(self.mover)
-        for each, n_elems in zip(self._planned, self._expected, strict=True):
+            self._persistent.begin(self.mover)
+        for each, n_elems in zip(self._activations, self._expected, strict=True):
             if each.blob.n_elems > n_elems:
-                raise UserError(f"-memory: blob {each.part.name!r} had {n_elems} elements when training began, and has "
-                                f"{each.blob.n_elems} now; a net whose blobs grow cannot train in limited memory")
+                raise UserError(f"-memory: blob {each.tensor.name!r} had {n_elems} elements when training began, and "
+                                f"has {each.blob.n_elems} now; a net whose blobs grow cannot train in limited memory")
 
     def _let_go(self) -> None:
-        """Have nothing in memory, and nothing on its way."""
+        """Have nothing in memory that is not persistent, and nothing on its way."""
         if self.plan is None:
             return
         if self.mover is not None:
-            self.mover.settle()
-        for number, part in enumerate(self.parts):
-            if not part.lasts:
+            self.mover.wait_all()
+        for number, tensor in enumerate(self.tensors):
+            if not tensor.is_persistent:
                 self.memory.drop(number)
 
-    def bring(self, numbers: Collection[int]) -> None:
-        """Have arrays that last where they can be read, and written, whole until the next pass begins. Between passes
+    def fetch(self, numbers: Collection[int]) -> None:
+        """Have persistent tensors where they can be read and written whole until the next pass begins. Between passes
         only."""
         self.enter()
         self._show(numbers)
 
-    def forget(self, numbers: Collection[int]) -> None:
-        """Have those of these arrays leave memory that ``bring`` shows below it; reading them brings them back."""
-        self._lasting.forget(numbers)
+    def release(self, numbers: Collection[int]) -> None:
+        """Have those of these tensors that ``fetch`` shows take no memory until they are read again."""
+        self._persistent.release(numbers)
 
-    def leave(self) -> None:
-        """Let others have the memory until the next pass begins: what lasts is below. Between passes only."""
-        self._show(range(len(self.parts)))
+    def offload(self) -> None:
+        """Let others have the memory until the next pass begins: persistent tensors are in the backing store. Between
+        passes only."""
+        self._show(range(len(self.tensors)))
 
     def _show(self, numbers: Collection[int]) -> None:
         self._let_go()
         self.memory.give_back()  # nobody needs what passes have left
-        self._lasting.show(numbers)
+        self._persistent.show(numbers)
 
     def _do(self, action: Action) -> None:
-        number, name = action.part, self.parts[action.part].name
+        number, name = action.tensor, self.tensors[action.tensor].name
         if action.do is Do.DROP:
             self.memory.drop(number)
         elif self.mover is None:
             raise RuntimeError(f"a plan that moves {name!r} has nobody to move it")
-        elif action.do is Do.SAVE:
-            self.mover.save(number, name)
+        elif action.do is Do.OFFLOAD:
+            self.mover.offload(number, name)
         elif action.do is Do.FETCH:
             self.memory.take(number)
             self.mover.fetch(number, name)
@@ -169,45 +173,45 @@ class Executor:
             started = time.perf_counter()
             with self._timed("memory", f"wait {name}"):
                 self.mover.wait(number)
-            self.waited += time.perf_counter() - started
-            if action.do is Do.GONE:
+            self.waited_seconds += time.perf_counter() - started
+            if action.do is Do.OFFLOADED:
                 self.memory.drop(number)
 
-    def _compute_again(self, number: int) -> None:
+    def _recompute(self, number: int) -> None:
         self.memory.take(number)
         started = time.perf_counter()
-        part = self.parts[number]
-        with self._timed("memory", f"again {part.name}"):
-            for layer in part.again.layers if part.again else ():
+        tensor = self.tensors[number]
+        with self._timed("memory", f"again {tensor.name}"):
+            for layer in tensor.recompute.layers if tensor.recompute else ():
                 self._net.forward_again(layer)
-            if number >= len(self._planned):
-                self._held[number - len(self._planned)].renew()
-        self.repeated += time.perf_counter() - started
+            if number >= len(self._activations):
+                self._state[number - len(self._activations)].refresh()
+        self.recomputed_seconds += time.perf_counter() - started
 
 
 def _nothing() -> None:
     pass
 
 
-def take_turns(executors: Sequence[Executor]) -> None:
-    """Have the executor that was last there leave the memory of all before another one uses it.
+def share_arena(executors: Sequence[Executor]) -> None:
+    """Let executors share one memory: before one uses it, the one that used it last offloads its tensors.
 
     Args:
         executors: of one memory, of which none has run yet.
     """
-    turns = _Turns()
+    owner = _ArenaOwner()
     for executor in executors:
-        executor.enter = turns.taker(executor)
+        executor.enter = owner.entry_of(executor)
 
 
-class _Turns:
+class _ArenaOwner:
     def __init__(self) -> None:
         self._last: Executor | None = None
 
-    def taker(self, executor: Executor) -> Callable[[], None]:
-        def take() -> None:
+    def entry_of(self, executor: Executor) -> Callable[[], None]:
+        def enter() -> None:
             if self._last not in (None, executor):
-                self._last.leave()
+                self._last.offload()
             self._last = executor
 
-        return take
+        return enter

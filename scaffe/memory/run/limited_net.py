@@ -1,41 +1,44 @@
-"""A net within limited memory: its plan made, carried out, and made again with measured times."""
+"""A net within limited memory: its plan is made, carried out, and made again with measured times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffe.errors import ExpectedError, UserError
-from scaffe.memory.amount import shown
-from scaffe.memory.backing.store import Below
+from scaffe.memory.backing.store import BackingStore
+from scaffe.memory.options import shown
 from scaffe.memory.plan.cost_model import predict
-from scaffe.memory.plan.packing import Layout
+from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import PLACEMENTS
-from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan
+from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.tensors import Held, Planned
-from scaffe.memory.run.executor import Executor
+from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, forward_group
+from scaffe.memory.run.executor import Executor, Timed
+from scaffe.nets.blob_memory import backward_block
+from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
+from scaffe.nets.steps import Steps
 
 NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What somebody asks for.
+    """A limit of memory that was asked for.
 
     Attributes:
         text: the limit as it was given, "2GB".
-        n_bytes: that all takes together.
-        fixed: bytes of it that never move.
+        n_bytes: that everything may take together.
+        unmovable: bytes of it that no plan moves.
         placement: a name of ``PLACEMENTS``.
     """
 
     text: str
     n_bytes: int
-    fixed: int
+    unmovable: int
     placement: str
 
 
@@ -44,65 +47,128 @@ class LimitedNet:
 
     Args:
         net: a built net; it becomes the ``executor``'s.
-        planned, held: the arrays that may leave.
+        activations, state: the tensors that may be offloaded.
         iteration: of them.
-        limit: for them and the rest.
-        below: the slower memory.
-        timed: gives a with-block whose time counts under a name.
+        limit: for them and everything else.
+        store: the backing store.
+        timed: see Timed.
 
     Attributes:
         least: bytes of the least limit.
 
     Raises:
-        UserError: the limit is too low, or there is no room below.
+        UserError: if the limit is too low, or the backing store has no room.
     """
 
-    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], iteration: Iteration, limit: Limit,
-                 below: Below, timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
-        self.iteration, self.limit, self._below, self._n_blobs = iteration, limit, below, len(planned)
-        self.least = limit.fixed + below.least_bytes(iteration)
+    def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
+                 iteration: Iteration, limit: Limit, store: BackingStore, timed: Timed) -> None:
+        self.iteration, self.limit, self._store, self._n_blobs = iteration, limit, store, len(activations)
+        self.least = limit.unmovable + store.least_bytes(iteration)
         if limit.n_bytes < self.least:
             raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few; this net trains in "
-                            f"{self.least:,} at least, of which {limit.fixed:,} cannot move")
-        self._bandwidth = below.bandwidth() if limit.placement != "recompute" else NO_DISK
+                            f"{self.least:,} at least, of which {limit.unmovable:,} cannot move")
+        self._bandwidth = store.bandwidth() if limit.placement != "recompute" else NO_DISK
         try:
-            first = self._planned(iteration)
+            first = self._make_plan(iteration)
         except MemoryTooSmallError as error:
             raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
-        self.executor = Executor(net, planned, held, below, timed)
-        self.mover = below.mover(self.executor.memory)
+        self.executor = Executor(net, activations, state, store, timed)
+        self.mover = store.mover(self.executor.memory)
         self._follow(*first)
 
-    def _planned(self, iteration: Iteration) -> tuple[Plan, Layout]:
-        return self._below.fitted(iteration, PLACEMENTS[self.limit.placement], self.limit.n_bytes - self.limit.fixed,
-                                  self._bandwidth, self._n_blobs)
+    def _make_plan(self, iteration: Iteration) -> tuple[Plan, Layout]:
+        n_bytes = self.limit.n_bytes - self.limit.unmovable
+        return self._store.fitted(iteration, PLACEMENTS[self.limit.placement], n_bytes, self._bandwidth, self._n_blobs)
 
     def _follow(self, plan: Plan, layout: Layout) -> None:
-        self.mover.settle()
-        self.mover.place([number for number in plan.parts_of(Do.SAVE) if number < self._n_blobs])
+        self.mover.wait_all()
+        self.mover.place([number for number in plan.tensors_of(Do.OFFLOAD) if number < self._n_blobs])
         self.executor.follow(plan, self.mover, layout)
         self.plan = plan
 
-    def plan_again(self) -> None:
-        """Make the plan again with the times that steps and moves took. Where there is none, the first one goes on."""
+    def replan(self) -> None:
+        """Make the plan again with the times that steps and moves took. If there is none, the first one stays."""
         seconds = self.executor.clock.seconds
         self.iteration = self.iteration.with_seconds(tuple(
             seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
         self._bandwidth = self.mover.bandwidth() or self._bandwidth
         with suppress(ExpectedError):  # no such plan, or no room on the disk for it
-            self._follow(*self._planned(self.iteration))
+            self._follow(*self._make_plan(self.iteration))
 
     def text(self) -> str:
         """The plan in one line."""
         counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in (
-            Choice.KEEP, Choice.MOVE, Choice.AGAIN))
+            Choice.KEEP, Choice.MOVE, Choice.RECOMPUTE))
         found = predict(self.iteration, self.plan, self._bandwidth)
-        return (f"{counts} arrays; {shown(found.saved)} out and back an iteration, predicted time "
+        return (f"{counts} arrays; {shown(found.offloaded)} out and back an iteration, predicted time "
                 f"{found.slowdown:.2f}x")
 
     def spent(self) -> str:
         """What was moved so far, in one line."""
-        moved = f"{shown(self.mover.saved)} written, {shown(self.mover.fetched)} read back"
+        moved = f"{shown(self.mover.offloaded)} written, {shown(self.mover.fetched)} read back"
         if not self.mover.holds_host:
             return moved
-        return f"{moved}, waited {self.executor.waited:.3g} s, computed again for {self.executor.repeated:.3g} s"
+        return (f"{moved}, waited {self.executor.waited_seconds:.3g} s, "
+                f"computed again for {self.executor.recomputed_seconds:.3g} s")
+
+
+BETWEEN = (Do.OFFLOAD, Do.OFFLOADED, Do.FETCH, Do.FETCHED)  # the others are a device's own work, or none
+
+
+class Cuts(NamedTuple):
+    """Indices of layers at which recordings of passes begin.
+
+    Attributes:
+        forward, backward: for each way; a recording runs backward from the layer before the next cut down to its own.
+    """
+
+    forward: frozenset[int]
+    backward: frozenset[int]
+
+
+def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], updates: Collection[int] = (),
+         steps: Steps | None = None) -> Cuts:
+    """Where recordings of passes (CUDA graphs) are cut, so that a plan's moves lie between them. A recording begins
+    with what stands before its first step that moves something, which is its first step of all, or one of the first
+    pass. It ends with what stands behind and between all others: these belong to its last pass, which has run by then.
+
+    Args:
+        plan: the plan.
+        forward, backward: for each layer, those that run in one pass with it.
+        updates: steps of backward behind which parameters are updated.
+        steps: numbers of the steps, of which each layer has one in backward.
+    """
+    steps = steps or Steps(len(forward))
+    ahead, back = set[int](), set[int]()
+    for index, (group, block) in enumerate(zip(forward, backward, strict=True)):
+        step = steps.backward(index)[0]
+        if _moves(plan.before[index]):
+            ahead.add(group.start)
+        if _moves(plan.after[index]):
+            ahead.add(group.stop)
+        if step < len(plan.before) and _moves(plan.before[step]):
+            back.add(block.stop if index == block[-1] else block.start)
+        if step < len(plan.after) and (step in updates or _moves(plan.after[step])):
+            back.add(block.start)
+    return Cuts(frozenset(ahead), frozenset(back))
+
+
+def _moves(actions: Sequence[Action]) -> bool:
+    return any(action.do in BETWEEN for action in actions)
+
+
+def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:
+    """Have recordings of a net's passes made anew, so that they begin and end where a plan moves something, or layers
+    are updated.
+
+    Args:
+        net: the net.
+        plan: that its executor follows.
+        updates: steps behind which it updates layers.
+        passes: what runs the net's passes: recordings, or the net itself, for which nothing is done.
+    """
+    if isinstance(passes, Recorded):
+        layers = range(len(net.nodes))
+        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates,
+                     net.steps)
+        passes.cut(found.forward, found.backward)

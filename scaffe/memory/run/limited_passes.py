@@ -1,8 +1,8 @@
-"""Passes of a net that nobody trains within limited memory, as ``time`` and ``test`` run them."""
+"""Passes of a net that is not trained, within limited memory, as ``time``, ``test`` and ``extract_features`` run
+them."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,31 +10,34 @@ from scaffe.errors import UserError
 from scaffe.layers.base.context import ParamMemory
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import is_device
-from scaffe.memory.amount import n_bytes
-from scaffe.memory.backing.disk import Spill
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.mapped_memory import return_freed_memory, trim_heap
+from scaffe.memory.backing.disk import DiskStore
+from scaffe.memory.backing.file_backed import FileBackedMemory
+from scaffe.memory.backing.pinned import pinned_store
 from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.options import n_bytes
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.problem.chunks import bytes_of, layers_alone, long
-from scaffe.memory.problem.costs import Speed, estimated_seconds
+from scaffe.memory.problem.activations import reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.device_bytes import unmovable_in_forward_on_device, unmovable_on_device
 from scaffe.memory.problem.iteration import Iteration
-from scaffe.memory.problem.saved_activations import keep_little, keep_signs
-from scaffe.memory.problem.state import parameters_apart, weights_held
-from scaffe.memory.problem.tensors import Planned, joined_steps, parts_of, planned_arrays
-from scaffe.memory.problem.unmovable import fixed_bytes, fixed_forward_on_device, fixed_on_device
-from scaffe.memory.run.device import on_host, pinned_below
+from scaffe.memory.problem.layer_groups import bytes_of, long_groups, single_layers
+from scaffe.memory.problem.state import device_parameter_tensor, weight_tensor
+from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
+from scaffe.memory.run.offloaded_state import pinned_copy
 from scaffe.nets.net import Net
 
 
 def refuse_half_types(net: Net) -> None:
-    """Raise UserError for a net that computes in a half type."""
+    """Raise UserError if a net computes in a half type."""
     if net.context.dtype != net.params.dtype:
         raise UserError("-memory goes with -precision fp32 only")
 
 
 def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedNet | None:
-    """Have a net that nobody trains run its passes within limited memory; its parameters and gradients stay there.
+    """Have a net that is not trained run forward and backward within limited memory. Its parameters and gradients stay
+    there.
 
     Args:
         net: a built net.
@@ -43,10 +46,10 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
         folder: for the spill file.
 
     Returns:
-        the net and its plan; None where everything is within the limit.
+        the net and its plan; None if everything is within the limit.
 
     Raises:
-        UserError: it needs more.
+        UserError: if it needs more.
     """
     if is_device(net.context.kernels):
         return _passes_on_device(net, memory, placement)
@@ -55,131 +58,113 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
 
 def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> LimitedNet | None:
     refuse_half_types(net)
-    planned = planned_arrays(net)
-    whole = fixed_bytes(net, planned) + sum(each.part.n_bytes for each in planned)
+    activations = activation_tensors(net)
+    whole = unmovable_bytes(net, activations) + sum(each.tensor.n_bytes for each in activations)
     limit = n_bytes(memory, whole)
     if whole <= limit:
         return None
     return_freed_memory()
-    net.tiers.append(Trim())
-    keep_little(net, limit, lambda: fixed_bytes(net, planned_arrays(net)) + least_bytes(_iteration(net)))
-    planned, iteration = planned_arrays(net), _iteration(net)
-    return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement),
-                      Spill(BackedMemory(SpillFile(folder))), _untimed)
+    net.tiers.append(TrimHeap())
+    reduce_saved_activations(
+        net, limit, lambda: unmovable_bytes(net, activation_tensors(net)) + least_bytes(_iteration(net)))
+    activations = activation_tensors(net)
+    limits = Limit(memory, limit, unmovable_bytes(net, activations), placement)
+    return LimitedNet(net, activations, [], _iteration(net), limits,
+                      DiskStore(FileBackedMemory(SpillFile(folder))), _untimed)
 
 
 def _iteration(net: Net) -> Iteration:
-    return Iteration(parts_of(net, planned_arrays(net), []), estimated_seconds(net), joined=joined_steps(net))
+    return iteration_of(net, activation_tensors(net), [], estimated_seconds(net))
 
 
 def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:
-    planned = planned_arrays(net)
-    fixed = fixed_on_device(net, planned)
-    whole = fixed + sum(each.part.n_bytes for each in planned)
+    activations = activation_tensors(net)
+    unmovable = unmovable_on_device(net, activations)
+    whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit = n_bytes(memory, whole)
     if net.params.waits_on_host:
         net.params.move(net.params.zeros)
     if whole <= limit:
         return None
-    keep_signs(net)
-    planned = planned_arrays(net)
-    fixed = fixed_on_device(net, planned)
-    iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net, Speed(*device.speeds())),
-                          joined=joined_steps(net))
-    return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed, placement),
-                      pinned_below(net, iteration, limit - fixed), _untimed)
+    use_sign_masks(net)
+    activations = activation_tensors(net)
+    unmovable = unmovable_on_device(net, activations)
+    iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
+    return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
+                      pinned_store(net, iteration, limit - unmovable), _untimed)
 
 
 def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
                   shown: Collection[str] = ()) -> LimitedNet | None:
-    """Have a net run forward alone within limited memory, its large layers' parameters read as they are needed.
+    """Have a net run forward alone within limited memory. Its large layers' parameters are fetched as they are needed.
 
     Args:
         net: a built net, with its weights.
         memory, placement: as for ``limit_passes``; without a limit nothing happens.
-        made_in: where its parameters were made; None: on a device.
-        shown: names of blobs that somebody reads after a pass, besides the outputs; others do not matter.
+        made_in: where its parameters were made; None if on a device.
+        shown: names of blobs that somebody reads after a pass, in addition to the outputs; names of no blob are
+            ignored.
 
     Returns:
-        the net and its plan; None where everything is within the limit.
+        the net and its plan; None if everything is within the limit.
 
     Raises:
-        UserError: it computes in a half type, or needs more.
+        UserError: if it computes in a half type, or needs more.
     """
     if not memory:
         return None
-    planned = planned_arrays(net, False, [name for name in shown if name in net.blobs])
-    if isinstance(made_in, BackedMemory):
-        return _forward_on_host(net, memory, placement, planned, made_in)
-    return _forward_on_device(net, memory, placement, planned)
+    activations = activation_tensors(net, False, [name for name in shown if name in net.blobs])
+    if isinstance(made_in, FileBackedMemory):
+        return _forward_on_host(net, memory, placement, activations, made_in)
+    return _forward_on_device(net, memory, placement, activations)
 
 
-def _forward_on_host(net: Net, memory: str, placement: str, planned: list[Planned],
-                     backed: BackedMemory) -> LimitedNet | None:
+def _forward_on_host(net: Net, memory: str, placement: str, activations: list[ActivationTensor],
+                     backed: FileBackedMemory) -> LimitedNet | None:
     refuse_half_types(net)
-    fixed = fixed_bytes(net, planned, False)
-    whole = fixed + sum(each.part.n_bytes for each in planned)
+    unmovable = unmovable_bytes(net, activations, False)
+    whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit = n_bytes(memory, whole)
-    held = [weights_held(net, run) for run in long(net, layers_alone(net))] if whole > limit else []
-    backed.keep(net.params.data, [each.memory for each in held])
+    state = [weight_tensor(net, group) for group in long_groups(net, single_layers(net))] if whole > limit else []
+    backed.keep(net.params.data, [each.memory for each in state])
     if whole <= limit:
         return None
-    seconds = estimated_seconds(net, backward=False)
-    iteration = Iteration(parts_of(net, planned, held), seconds, joined=joined_steps(net))
-    fixed -= sum(each.memory.nbytes for each in held)
-    net.tiers.append(Trim())
-    return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement), Spill(backed),
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, backward=False))
+    unmovable -= sum(each.memory.nbytes for each in state)
+    net.tiers.append(TrimHeap())
+    return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement), DiskStore(backed),
                       _untimed)
 
 
-def _forward_on_device(net: Net, memory: str, placement: str, planned: list[Planned]) -> LimitedNet | None:
-    fixed = fixed_forward_on_device(net, planned)
-    whole = fixed + sum(each.part.n_bytes for each in planned)
+def _forward_on_device(net: Net, memory: str, placement: str, activations: list[ActivationTensor]) -> LimitedNet | None:
+    unmovable = unmovable_in_forward_on_device(net, activations)
+    whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit, params = n_bytes(memory, whole), net.params
     params.forget_diffs()
     if whole <= limit:
         if params.waits_on_host:
             params.move_one("data", params.zeros)
         return None
-    runs = long(net, layers_alone(net))
-    held = [parameters_apart(net, run, on_host(net, run), backward=False) for run in runs]
-    params.divide("data", [run.place for run in runs], lambda n_elems: params.zeros(n_elems, params.dtype))
-    fixed -= sum(bytes_of(net, run) for run in runs)
-    seconds = estimated_seconds(net, Speed(*device.speeds()), backward=False)
-    iteration = Iteration(parts_of(net, planned, held), seconds, joined=joined_steps(net))
-    return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement),
-                      pinned_below(net, iteration, limit - fixed), _untimed)
+    groups = long_groups(net, single_layers(net))
+    state = [device_parameter_tensor(net, group, pinned_copy(net, group), backward=False) for group in groups]
+    params.divide("data", [group.place for group in groups], lambda n_elems: params.zeros(n_elems, params.dtype))
+    unmovable -= sum(bytes_of(net, group) for group in groups)
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, Speed(*device.speeds()), backward=False))
+    return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement),
+                      pinned_store(net, iteration, limit - unmovable), _untimed)
 
 
 def _untimed(name: str, label: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names
-MOST_KEPT = 32 << 20  # that it accepts for the first
 EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a plan is made again behind the third
 
-_libc = ctypes.CDLL(None)
 
-
-def return_freed_memory(limit: int = 0) -> None:
-    """From now on the C library gives freed memory of a megabyte and more back to the system at once. Else it keeps
-    what it takes to be needed again soon: 115 MB of GoogLeNet's 557 in a limit of 242 MB. No effect where it has no
-    such setting.
-
-    Args:
-        limit: bytes, of which it may keep a 64th, since products that take memory anew in each call wait for pages
-            else: fc6's gradient in CaffeNet, in four blocks of rows, takes 62 instead of 77 ms.
-    """
-    if hasattr(_libc, "mallopt"):
-        for which in (MMAP_THRESHOLD, TRIM_THRESHOLD):
-            _libc.mallopt(which, min(max(limit // 64, 1 << 20), MOST_KEPT))
-
-
-class Trim:
-    """A tier that has the C library give back what lies free between what is in use: after each step of a net's first
-    passes, in which kernels are loaded, and before each of some more. 50 MB of CaffeNet's 923 within a limit of 597 lay
-    so. No effect where the library has no such call."""
+class TrimHeap:
+    """A tier that has the C library give back memory that lies free between what is in use: after each step of a net's
+    first passes, in which kernels are loaded, and before each of some more. 50 MB of CaffeNet's 923 within a limit of
+    597 lay so. No effect if the library has no such call."""
 
     def __init__(self) -> None:
         self._n_passes = 0
@@ -190,7 +175,7 @@ class Trim:
             self._n_passes += 1
             self._trim(EACH_PASS)
 
-    def again(self, step: int) -> None:
+    def recompute(self, step: int) -> None:
         """See Tier."""
 
     def after(self, step: int) -> None:
@@ -201,5 +186,5 @@ class Trim:
         """See Tier."""
 
     def _trim(self, n_passes: int) -> None:
-        if self._n_passes <= n_passes and hasattr(_libc, "malloc_trim"):
-            _libc.malloc_trim(0)
+        if self._n_passes <= n_passes:
+            trim_heap()

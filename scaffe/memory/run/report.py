@@ -1,53 +1,263 @@
-"""A net's memory plan for people: a table, what it costs, and bytes in memory over an iteration as a chart."""
+"""What training within a limit would take, from estimated times, on the host or on a GPU; as a table and as a chart."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.layers.normalization.lrn import Lrn
+from scaffe.layers.vision.pooling import Pooling
 from scaffe.line_chart import Axis, Chart, Line, Linear
-from scaffe.memory.amount import shown
+from scaffe.mapped_memory import inner, rounded
+from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.plan.cost_model import predict
-from scaffe.memory.plan.plan import Choice, Do, resident_bytes
-from scaffe.memory.run.forecast import Predicted
+from scaffe.memory.plan.greedy import least_bytes
+from scaffe.memory.plan.layout import fitted_together, least_together
+from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resident_bytes
+from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.costs import CORE, Speed, blobs_outside, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.device_bytes import bytes_beside_blobs, training_bytes
+from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.memory.problem.layer_groups import (
+    OneLayer,
+    bytes_of,
+    chunks,
+    compute_by_rows,
+    count_updates,
+    large_groups,
+    single_layers,
+    update_steps,
+)
+from scaffe.memory.problem.state import (
+    block_gradient_tensors,
+    device_gradient_tensors,
+    device_parameter_tensor,
+    gradient_tensor,
+    history_tensor,
+    parameter_tensors,
+    planned_history,
+)
+from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
+from scaffe.nets.fusion import fuse_layers
+from scaffe.nets.net import Net
+from scaffe.nets.steps import Steps
+
+DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
+LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
+CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
+DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
+N_HISTORIES = 1  # of the update rule: SGD's
+NOWHERE = np.empty(0, np.uint8)
 
 
-def lines(found: Predicted) -> list[str]:
-    """The table of the arrays that lie idle at times, and what the plan costs."""
+@dataclass(frozen=True)
+class Forecast:
+    """The plan of a net within a limit, from estimated times.
+
+    Attributes:
+        whole: bytes that training takes without a limit.
+        limit: bytes that it may take.
+        unmovable: bytes of it that no plan moves.
+        least: bytes of the least limit.
+        names: of the layers.
+        steps: their numbers.
+        iteration, plan: see there.
+        bandwidth: of the backing store, as assumed.
+    """
+
+    whole: int
+    limit: int
+    unmovable: int
+    least: int
+    names: tuple[str, ...]
+    steps: Steps
+    iteration: Iteration
+    plan: Plan
+    bandwidth: Bandwidth
+
+
+def forecast(net: Net, memory: str, placement: str) -> Forecast:
+    """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards.
+
+    Args:
+        net: a built training net.
+        memory: the limit, "2GB" or "40%".
+        placement: a name of ``PLACEMENTS``.
+
+    Raises:
+        UserError: if the limit is too low.
+    """
+    activations = activation_tensors(net)
+    histories = N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize
+    whole = unmovable_bytes(net, activations) + histories + sum(each.tensor.n_bytes for each in activations)
+    limit = n_bytes(memory, whole)
+    if limit < whole:
+        reduce_saved_activations(
+            net, limit, lambda: least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
+    state, activations = _state(net), activation_tensors(net)
+    unmovable = unmovable_bytes(net, activations) + histories - _taken_bytes(state)
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, CORE))
+    least = unmovable + least_bytes(iteration)
+    _check(memory, limit, least)
+    try:
+        plan = PLACEMENTS[placement](iteration, limit - unmovable, DISK)
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    steps = net.steps
+    minimize_saved_activations(net)
+    least = min(least, least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
+    return Forecast(whole, limit, unmovable, least, _layer_names(net), steps, iteration, plan, DISK)
+
+
+def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
+    """The least bytes in which one rank trains a net, as it is.
+
+    Args:
+        net: a built training net.
+        taken: bytes of everything but its blobs, with parameters, gradients and histories.
+        alone: whether nobody else needs its gradients.
+    """
+    state, activations = _state(net, alone), activation_tensors(net)
+    iteration = iteration_of(net, activations, state, estimated_seconds(net, CORE))
+    return taken - _taken_bytes(state) + least_bytes(iteration)
+
+
+def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
+    """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted."""
+    fuse_layers(net, backward=True)
+    _read_as_devices(net)
+    whole = training_bytes(net, N_HISTORIES)
+    limit = n_bytes(memory, whole)
+    if limit < whole:
+        use_sign_masks(net)
+    unmovable, iteration = _on_card(net)
+    least = unmovable + least_together(iteration)
+    _check(memory, limit, least)
+    try:
+        plan, _ = fitted_together(iteration, PLACEMENTS[placement], limit - unmovable, LINK)
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    steps = net.steps
+    if limit >= whole:
+        use_sign_masks(net)
+        other_unmovable, other = _on_card(net)
+        least = min(least, other_unmovable + least_together(other))
+    return Forecast(whole, limit, unmovable, least, _layer_names(net), steps, iteration, plan, LINK)
+
+
+def _on_card(net: Net) -> tuple[int, Iteration]:
+    """Bytes that no plan moves, and what plans are made from."""
+    large = _large_layers(net, True, spreads=False)
+    state, activations = _state_on_device(net, large), activation_tensors(net)
+    unmovable = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, activations, True)
+             - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in large))
+    seconds = list(estimated_seconds(net, CARD))
+    for layer in large:
+        seconds[update_steps(net, layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
+    return unmovable, iteration_of(net, activations, state, seconds)
+
+
+def _read_as_devices(net: Net) -> None:
+    """Have layers read in backward of their tops' data what they read on a device."""
+    for node in net.nodes:
+        node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
+
+
+def _taken_bytes(state: Sequence[StateTensor]) -> int:
+    """Bytes of the tensors that may be offloaded."""
+    return sum(each.tensor.n_bytes + each.never_materialized for each in state)
+
+
+def _check(memory: str, limit: int, least: int) -> None:
+    if limit < least:
+        raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
+
+
+def _layer_names(net: Net) -> tuple[str, ...]:
+    return tuple(node.name for node in net.nodes)
+
+
+def _state(net: Net, alone: bool = True) -> list[StateTensor]:
+    """Parameters, gradients and histories of large layers, as one rank trains them alone, or one of several."""
+    large, found = _large_layers(net, alone), list[StateTensor]()
+    for layer in large:
+        found += parameter_tensors(net, layer)
+        if layer.first_layer not in net.steps.behind:
+            found.append(gradient_tensor(net, layer))
+        for chunk, step in zip(chunks(net, layer), update_steps(net, layer), strict=False):
+            memory = inner(net.params.data[chunk].view(np.uint8))
+            found += [history_tensor(net, layer, memory, step)] * N_HISTORIES
+    return found + block_gradient_tensors(net, large)
+
+
+def _state_on_device(net: Net, large: Sequence[OneLayer]) -> list[StateTensor]:
+    """The same on a GPU, where one rank trains these layers alone."""
+    found = [device_parameter_tensor(net, layer, NOWHERE) for layer in large] + device_gradient_tensors(net, large)
+    for layer in large:
+        for chunk, step in zip(chunks(net, layer), update_steps(net, layer), strict=False):
+            n_bytes = rounded(net.params.data[chunk].nbytes)
+            found += [StateTensor(NOWHERE, planned_history(net, layer, n_bytes, step), [])] * N_HISTORIES
+    return found
+
+
+def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[OneLayer]:
+    """The layers whose parameters may be offloaded; the net's steps get their updates.
+
+    Args:
+        net: the net.
+        alone: whether nobody else reads their gradients.
+        spreads: see ``compute_by_rows``.
+    """
+    found = large_groups(net, single_layers(net))
+    compute_by_rows(net, found if alone else (), spreads)
+    count_updates(net, {layer.first_layer: len(chunks(net, layer)) for layer in found})
+    return found
+
+
+def lines(found: Forecast) -> list[str]:
+    """The table of the tensors that lie idle at times, and what the plan costs."""
     rows = [("array", "bytes", "", "idle after", "until backward of")]
-    rows += [(part.name, f"{part.n_bytes:,}", choice.value, found.names[part.forward[-1]] if part.forward else "",
-              _needed_by(found, part.backward[0]))
-             for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-             if part.may_leave or part.lasts]
+    rows += [(tensor.name, f"{tensor.n_bytes:,}", choice.value,
+              found.names[tensor.forward[-1]] if tensor.forward else "", _needed_by(found, tensor.backward[0]))
+             for tensor, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
+             if tensor.may_be_offloaded or tensor.is_persistent]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     align = (str.ljust, str.rjust, str.ljust, str.ljust, str.ljust)
     table = ["  ".join(put(cell, width) for put, cell, width in zip(align, row, widths, strict=True)).rstrip()
              for row in rows]
     cost, most = predict(found.iteration, found.plan, found.bandwidth), max(_resident(found), default=0)
-    counts = ", ".join(f"{choice.value} {found.plan.choices.count(choice)}" for choice in (Choice.MOVE, Choice.AGAIN))
+    counts = ", ".join(f"{choice.value} {found.plan.choices.count(choice)}"
+                       for choice in (Choice.MOVE, Choice.RECOMPUTE))
     return [*table,
             f"training: {shown(found.whole)} without a limit, {shown(most)} at most within {shown(found.limit)}, of "
-            f"which {shown(found.fixed)} do not move; least {shown(found.least)}",
-            f"{counts}: {shown(cost.saved)} out and back an iteration at {shown(found.bandwidth.out)}/s, "
+            f"which {shown(found.unmovable)} do not move; least {shown(found.least)}",
+            f"{counts}: {shown(cost.offloaded)} out and back an iteration at {shown(found.bandwidth.out)}/s, "
             f"{cost.waited:.3g} s of it not hidden, "
-            f"{cost.again:.3g} s computed again, predicted time {cost.slowdown:.2f}x of {cost.compute:.3g} s"]
+            f"{cost.recompute:.3g} s computed again, predicted time {cost.slowdown:.2f}x of {cost.compute:.3g} s"]
 
 
-def chart(found: Predicted) -> Chart:
+def chart(found: Forecast) -> Chart:
     """Bytes in memory over the steps of an iteration, with the limit (as in GeePS, Fig. 10)."""
     steps = range(len(found.iteration.seconds))
     most = {"without a limit": [found.whole] * len(steps), "limit": [found.limit] * len(steps),
-            "in memory": _resident(found), "does not move": [found.fixed] * len(steps)}
+            "in memory": _resident(found), "does not move": [found.unmovable] * len(steps)}
     curves = [Line(name, [(float(step), y / 1e9) for step, y in zip(steps, values, strict=True)])
               for name, values in most.items()]
-    moved = shown(sum(found.iteration.parts[i].n_bytes for i in found.plan.parts_of(Do.SAVE)))
+    moved = shown(sum(found.iteration.tensors[i].n_bytes for i in found.plan.tensors_of(Do.OFFLOAD)))
     return Chart(f"Memory of one iteration; {moved} move out and back", curves,
                  x=Axis(scale=Linear(), label="step: layers forward, then backward"),
                  y=Axis(scale=Linear(), label="GB"))
 
 
-def _resident(found: Predicted) -> list[int]:
-    return [found.fixed + n for n in resident_bytes(found.iteration, found.plan, found.limit - found.fixed)]
+def _resident(found: Forecast) -> list[int]:
+    return [found.unmovable + n for n in resident_bytes(found.iteration, found.plan, found.limit - found.unmovable)]
 
 
-def _needed_by(found: Predicted, step: int) -> str:
+def _needed_by(found: Forecast, step: int) -> str:
     """The layer whose backward a step is, or what comes behind all of them."""
     layer = found.steps.layer_of(step)
     return found.names[layer] if layer >= 0 else "(update)"

@@ -1,4 +1,4 @@
-"""Which layers backward visits, and which bottoms it computes gradients for."""
+"""Plans backward: which layers it visits, and which bottoms get a gradient."""
 
 from __future__ import annotations
 

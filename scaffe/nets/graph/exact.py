@@ -1,4 +1,4 @@
-"""Which blobs stay float32 in a half-precision net: labels and indices, integers that half precision would round."""
+"""Finds the blobs that stay float32 in a half-precision net: labels and indices, which half precision would round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Exactness(NamedTuple):
     Attributes:
         bottoms: indices of the bottoms that need exact values.
         tops: indices of the tops that hold integers, which its kernels can write in float32.
-        converts: takes and gives blobs of any type, since it runs in float32 whatever the net computes in.
+        converts: whether it takes and gives blobs of any type, since it always runs in float32.
     """
 
     bottoms: Sequence[int] = ()
@@ -25,13 +25,13 @@ class Exactness(NamedTuple):
 def exact_blobs(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> set[str]:
     """Names of the blobs to keep in float32, since bfloat16 is exact for integers up to 256 only, float16 to 2048.
 
-    Such a blob comes from a layer without bottoms and goes only to bottoms that need exact values; or it is made as
-    float32 (indices, and all that layers that convert make) and no layer that computes in half precision reads it. In
-    both cases it may pass through layers that only pass values on (PASSING_ON).
+    Such a blob comes from a layer without bottoms and goes only to bottoms that need exact values. Or it is written as
+    float32 (indices, and the tops of layers that convert) and no layer that computes in half precision reads it. In
+    both cases it may go through layers that only pass values on (PASSING_ON).
 
     Args:
         layers: LayerParameter messages in order, Split layers included.
-        kind_of: layer type → what it does with such blobs.
+        kind_of: layer type → its Exactness.
     """
     wanted, refused = _read(layers, kind_of)
     exact: set[str] = set()
@@ -48,7 +48,7 @@ def exact_blobs(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> s
 
 
 def _read(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> tuple[set[str], set[str]]:
-    """The blobs of which somebody wants exact values, and those that somebody can only read in the net's type."""
+    """The blobs that some layer needs exact, and the blobs that some layer can read only in the net's type."""
     wanted: set[str] = set()
     refused: set[str] = set()
     for layer in reversed(layers):

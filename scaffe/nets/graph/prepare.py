@@ -1,4 +1,4 @@
-"""Selects a net's layers for a NetState by Caffe's include and exclude rules."""
+"""Reads prototxt files and prepares a NetParameter: upgraded, filtered for a NetState, with Split layers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def insert_splits(net: Any) -> Any:
 
 
 def _survey(net: Any) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
-    """The top that each bottom takes; how often each top is used; the tops' explicit loss weights."""
+    """The top that each bottom reads; how often each top is used; the tops' explicit loss weights."""
     newest: dict[str, Top] = {}
     sources: dict[Top, Top] = {}
     uses: Counter[Top] = Counter()

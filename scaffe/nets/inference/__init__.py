@@ -1,1 +1,1 @@
-"""Forward passes of nets that are not trained: batch norm folded into convolutions, weights laid out once."""
+"""Forward passes of nets that are not being trained: batch norm folded into convolutions, weights laid out once."""

@@ -1,5 +1,4 @@
-"""Activations of a pass in one piece of memory, where each is written over what nobody reads any more: it is still in
-the processor's cache."""
+"""Places the activations of a forward pass in one arena, whose memory is reused while it is still in the cache."""
 
 from __future__ import annotations
 
@@ -9,25 +8,24 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.reshaping.reshape import Flatten, Reshape
-from scaffe.nets.activation_memory import Part, forward_steps, kept_blobs, memory_owners
-from scaffe.nets.arena import place
+from scaffe.nets.blob_memory import BlobMemory, forward_steps, kept_blobs, memory_owners, place
 from scaffe.nets.inference.groups import Group
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 
 def may_share(node: Node) -> bool:
-    """Whether a layer's tops have its bottom's memory, for the present shapes or for others."""
+    """Whether a layer's tops share its bottom's memory, for the present shapes or for others."""
     return node.layer.shares_data or _depends_on_shapes(node)
 
 
 def _depends_on_shapes(node: Node) -> bool:
-    """Whether it depends on the shapes whether a layer's top has its bottom's memory."""
+    """Whether a layer's top shares its bottom's memory for some shapes and not for others."""
     return isinstance(node.layer, (Flatten, Reshape))
 
 
 def possible_owners(net: Net) -> dict[int, Blob]:
-    """id of each blob → the blob that owns its memory, or may do so when shapes change."""
+    """By id of each blob, the blob that owns its memory, or may own it when shapes change."""
     owner: dict[int, Blob] = {}
     for node in net.nodes:
         for top in node.tops:
@@ -36,18 +34,18 @@ def possible_owners(net: Net) -> dict[int, Blob]:
 
 
 class Activations:
-    """The blobs between layers, and the memory that they share from ``bind`` to ``release``.
+    """The blobs between layers, which share an arena from ``bind`` to ``release``.
 
-    Inputs, losses, outputs and what a user's layers read keep their own, and so does what has another's memory for
-    some shapes only.
+    Inputs, losses, outputs, blobs that a user's layers read, and blobs that alias another one for some shapes only
+    keep memory of their own.
 
     Args:
         net: the net.
         groups: layers that run in one pass.
-        kept: names of blobs that keep their own memory, too.
+        kept: names of further blobs that keep memory of their own.
 
     Attributes:
-        names: of the blobs that share memory.
+        names: names of the blobs in the arena.
     """
 
     def __init__(self, net: Net, groups: Sequence[Group], kept: Collection[str]) -> None:
@@ -60,17 +58,17 @@ class Activations:
         alone = {id(self._owner[key]) for key in ids}
         self._parts = {key: part for key, part in self._uses(heads).items() if key not in alone and part.blob.n_elems}
         self.names = {name for name, blob in net.blobs.items() if id(self._owner[id(blob)]) in self._parts}
-        self._others: dict[int, list[Blob]] = {}  # that have a part's memory, too, as the tops of Split do
+        self._others: dict[int, list[Blob]] = {}  # blobs that alias a part's blob, as the tops of Split do
         for blob in {id(top): top for node in net.nodes for top in node.tops}.values():
             if self._owner[id(blob)] is not blob:
                 self._others.setdefault(id(self._owner[id(blob)]), []).append(blob)
         for group in groups:
             self._merge(group)
-        self._places: list[np.ndarray] = []  # of the parts, for their shapes when they were last bound
-        self._own: list[list[np.ndarray | None]] = []  # memory that the parts' blobs had before
+        self._places: list[np.ndarray] = []  # the parts' memory in the arena, for the shapes at the last bind
+        self._own: list[list[np.ndarray | None]] = []  # the memory that the parts' blobs had before
 
     def bind(self) -> None:
-        """Let the blobs share memory; what they held is put aside."""
+        """Move the blobs into the arena; their own memory is kept for ``release``."""
         n_bytes = [part.lifetime.n_bytes for part in self._parts.values()]
         if [place.nbytes for place in self._places] != n_bytes:
             self.release()
@@ -80,7 +78,7 @@ class Activations:
                          for key, data in zip(self._parts, self._places, strict=True)]
 
     def release(self) -> None:
-        """Give the blobs their own memory again, as it was."""
+        """Give the blobs back the memory that they had before ``bind``."""
         for key, owned in zip(self._parts, self._own, strict=False):
             for blob, own in zip(self._blobs(key), owned, strict=True):
                 is_enough = own is not None and own.size >= blob.n_elems
@@ -99,7 +97,7 @@ class Activations:
                 for part, start, lifetime in zip(self._parts.values(), offsets, lifetimes, strict=True)]
 
     def _merge(self, group: Group) -> None:
-        """Let a group's sum lie where what it adds lay, if nobody reads that afterwards."""
+        """Place a group's sum over the blob that it adds, if nobody reads that one afterwards."""
         added, y = group.added, group.y
         if added is None or added.shape != y.shape or (added.dtype, added.channels_last) != (y.dtype, y.channels_last):
             return
@@ -115,12 +113,12 @@ class Activations:
         self._parts[id(source)].steps.extend(self._parts.pop(id(target)).steps)
         self._owner |= {key: source for key, blob in self._owner.items() if blob is target}
 
-    def _uses(self, heads: Mapping[int, int]) -> dict[int, Part]:
-        """The steps in which each piece of memory is read or written, by its owner's id."""
-        found: dict[int, Part] = {}
+    def _uses(self, heads: Mapping[int, int]) -> dict[int, BlobMemory]:
+        """By id of each owner of memory, the steps in which that memory is read or written."""
+        found: dict[int, BlobMemory] = {}
         for index, node in enumerate(self._net.nodes):
             for blob in (*node.bottoms, *node.tops):
                 owner = self._owner[id(blob)]
                 steps = (*forward_steps(self._net, index), heads.get(index, index))
-                found.setdefault(id(owner), Part(owner)).steps.extend(steps)
+                found.setdefault(id(owner), BlobMemory(owner)).steps.extend(steps)
         return found

@@ -1,4 +1,4 @@
-"""Which layers of a net can run as one pass of a convolution, if nobody trains it."""
+"""Finds the layers of a net that can run in the pass of the convolution before them, if the net is not trained."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Group:
 
     Attributes:
         members: indices of the layers, ascending; the first is the convolution.
-        x, y: its bottom, and the top of the last member.
-        affine: the members that multiply and shift each channel, in order.
-        added: the blob that a sum among the members adds; None if there is none.
+        x, y: the convolution's bottom, and the top of the last member.
+        affine: the members that scale and shift each channel, in order.
+        added: the blob that an Eltwise sum among the members adds; None if there is none.
         relu_slope: slope below 0 of the ReLU at the end; None if there is none.
-        hidden: names of the tops of members that are not written.
+        hidden: names of the members' tops that are not written.
     """
 
     members: list[int]
@@ -35,11 +35,11 @@ class Group:
 
 
 def find_groups(nodes: Sequence[Node], shown: Collection[str] = (), plain: Collection[int] = ()) -> list[Group]:
-    """The groups of a net, in order; each convolution that can run so is in one, alone if nothing can follow it.
+    """The groups of a net, in order. Each convolution that can run so is in one, alone if no layer can join it.
 
     Args:
         nodes: the net's layers.
-        shown: names of blobs that must hold what they do in Caffe; all others between two members may be hidden.
+        shown: names of blobs that must be written; others between two members may be hidden.
         plain: indices of layers that are in no group.
     """
     found = []
@@ -54,7 +54,7 @@ def find_groups(nodes: Sequence[Node], shown: Collection[str] = (), plain: Colle
 
 
 def _take_next(nodes: Sequence[Node], group: Group, shown: Collection[str], plain: Collection[int]) -> bool:
-    """Take the layer that reads the group's top into the group, if it fits. Returns whether it did."""
+    """Add the layer that reads the group's top to the group, if it fits. Returns whether it did."""
     users = [i for i in range(group.members[-1] + 1, len(nodes)) if is_in(group.y, nodes[i].bottoms)]
     if not users:
         return False
@@ -75,7 +75,7 @@ def _take_next(nodes: Sequence[Node], group: Group, shown: Collection[str], plai
 
 
 def _absorb(nodes: Sequence[Node], group: Group, index: int) -> bool:
-    """Note in the group what the layer does after the convolution; False if a convolution's pass cannot do it."""
+    """Note in the group what the layer computes; returns False if a convolution's pass cannot do it."""
     node, slope = nodes[index], getattr(nodes[index].layer, "relu_slope", None)
     if group.relu_slope is not None:
         return False
@@ -95,7 +95,7 @@ def _absorb(nodes: Sequence[Node], group: Group, index: int) -> bool:
 
 
 def _other(node: Node, blob: Blob) -> Blob | None:
-    """The blob that a sum of two adds to this one; None if it is no such sum, or works in place."""
+    """The blob that a sum of two adds to ``blob``; None if the layer is no such sum, or works in place."""
     if not (isinstance(node.layer, Eltwise) and node.layer.adds_two) or is_in(node.tops[0], node.bottoms):
         return None
     others = [bottom for bottom in node.bottoms if bottom is not blob]
@@ -103,10 +103,10 @@ def _other(node: Node, blob: Blob) -> Blob | None:
 
 
 def _is_ready(nodes: Sequence[Node], blob: Blob, head: int, index: int) -> bool:
-    """Whether the blob holds when layer ``head`` runs what layer ``index`` reads."""
+    """Whether the blob has, when layer ``head`` runs, the values that layer ``index`` reads."""
     return not any(is_in(blob, node.tops) for node in nodes[head:index])
 
 
 def is_in(blob: Blob, blobs: Sequence[Blob]) -> bool:
-    """Whether a blob itself, not one that equals it, is among blobs."""
+    """Whether a blob is one of ``blobs``, by identity."""
     return any(blob is other for other in blobs)

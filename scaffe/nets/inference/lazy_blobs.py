@@ -1,7 +1,6 @@
-"""The blobs that a folded pass skipped: each is computed when somebody looks at it, as that pass would have left it.
+"""Lazily computed blobs: a blob that an optimized pass skipped is computed when it is read, with the pass's values.
 
-The layers run once more, in memory of their own, on what the pass read. Nothing but the blob that is looked at is
-written in the net.
+The layers run again, in memory of their own, on what the pass read. In the net, only the blob that is read is written.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from scaffe.nets.net_layer import Node
 
 
 class Repeatable:
-    """What of a net may be computed once more after a pass (a script's TEST net, on the host).
+    """The layers of a net (a script's TEST net, on the host) that may run again after a pass.
 
-    That is what follows from the net's sources by layers that have no state, draw nothing and do nothing else, before
-    a user's layer may have written it.
+    These are layers without state, random numbers or side effects, all of whose bottoms follow from the net's sources
+    through such layers, and which no user's layer may have written.
 
     Attributes:
-        nodes: indices of the layers that may run again; all that they read comes from sources or one another.
-        kept: names of the blobs that others write: a pass keeps them.
-        owners: by a blob's id, the blob that owns its memory, or may do so when shapes change.
-        writes_sources: whether a layer writes a source's top: it is then no longer what the pass read.
+        nodes: indices of these layers.
+        kept: names of the blobs that other layers write, which a pass must keep.
+        owners: by a blob's id, the blob that owns its memory, or may own it when shapes change.
+        writes_sources: whether a layer writes a source's top, which then no longer holds what the pass read.
     """
 
     def __init__(self, net: Net) -> None:
@@ -56,7 +55,8 @@ class Repeatable:
 
 
 def is_stateless(node: Node) -> bool:
-    """Whether a layer's forward, run again on the same bottoms and parameters, gives the same and changes nothing."""
+    """Whether a layer's forward, run again on the same bottoms and parameters, gives the same tops and has no effect
+    besides."""
     layer = node.layer
     repeats = layer.repeatable and type(layer).forward_again is Layer.forward_again and len(node.bottoms) == 1
     return (not node.is_source and layer.context.phase == TEST and (layer.by_image or repeats)
@@ -65,24 +65,24 @@ def is_stateless(node: Node) -> bool:
 
 @dataclass
 class _Group:
-    """Skipped blobs that share their memory, and the last layer that writes it; ``blobs[0]`` owns the memory."""
+    """Skipped blobs that share memory, which ``blobs[0]`` owns, and the index of the last layer that writes it."""
 
     blobs: list[Blob] = field(default_factory=list)
     last: int = -1
 
 
 class LazyBlobs:
-    """The blobs that the last pass of a net skipped, until they are computed.
+    """The blobs that the last pass of a net skipped and that have not been computed yet.
 
-    What they are computed from, the tops of sources and parameters, is copied before somebody may write it.
+    The tops of sources and the parameters, from which they are computed, are copied before anybody may write them.
 
     Args:
         net: the net.
-        repeatable: what of it may be computed again.
-        skipped: names of blobs that its passes skip; all that share their memory are among them.
+        repeatable: its layers that may run again.
+        skipped: names of the blobs that its passes skip, with all blobs that share their memory.
 
     Attributes:
-        is_open: whether nothing but looks and writes has happened since the pass.
+        is_open: whether only reads and writes of blobs have happened since the pass.
     """
 
     def __init__(self, net: Net, repeatable: Repeatable, skipped: Collection[str]) -> None:
@@ -96,16 +96,16 @@ class LazyBlobs:
         self._roots = list({id(blob): blob for blob in (*sources, *params)}.values())
         self._blobs = [blob for i in self._nodes for blob in (*net.nodes[i].bottoms, *net.nodes[i].tops)]
         self._watched: list[Writes] = []
-        self._written: dict[int, list[Blob]] = {}  # the roots that share writes, by the id of these
-        self._spare: dict[int, np.ndarray] = {}  # memory for copies of sources, used again in each pass
+        self._written: dict[int, list[Blob]] = {}  # the roots by the id of their Writes, which several may share
+        self._spare: dict[int, np.ndarray] = {}  # memory for copies of sources, reused in each pass
         self._left: dict[int, _Group] = {}
         self.drop()
 
     def begin(self) -> None:
-        """A pass has just skipped the blobs."""
+        """Note that a pass has just skipped the blobs."""
         self._left, self.is_open = dict(self._groups), True
         writes = [root.writes for root in self._roots]
-        if writes != self._watched:  # sharing gives a parameter others
+        if writes != self._watched:  # a parameter that was shared has another Writes
             self._watch(writes)
         for root, each in zip(self._roots, writes, strict=True):
             if each.is_lent:
@@ -114,7 +114,7 @@ class LazyBlobs:
             self._copy(root)
 
     def drop(self) -> None:
-        """Forget the last pass: another one writes all blobs."""
+        """Forget the last pass, as another one is about to write all blobs."""
         self._left = {}
         self.is_open = False
         self._shapes: list[Shape] | None = None
@@ -124,15 +124,15 @@ class LazyBlobs:
 
     @property
     def names(self) -> list[str]:
-        """The blobs that are still skipped."""
+        """Names of the blobs that are still to be computed."""
         return [name for name in self._keys if self.holds(name)]
 
     def holds(self, name: str) -> bool:
-        """Whether a blob is still skipped."""
+        """Whether a blob is still to be computed."""
         return self._keys.get(name) in self._left
 
     def compute(self, name: str) -> None:
-        """Let a blob, and those that share its memory, hold what they do in Caffe."""
+        """Compute a skipped blob, and those that share its memory, in the net."""
         if not self.holds(name):
             return
         group = self._left.pop(self._keys[name])
@@ -141,13 +141,13 @@ class LazyBlobs:
             self._n_done += 1
         owner, *others = group.blobs
         values = self._scratch[id(owner)].data_flat
-        if owner.n_elems == len(values):  # else it was reshaped: it holds nothing in particular
+        if owner.n_elems == len(values):  # else it was reshaped since, and its values are undefined
             owner.data_flat[...] = values
             for blob in others:
                 blob.share_data(owner)
 
     def compute_all(self) -> None:
-        """Let all skipped blobs hold what they do in Caffe, and all layers what their backward needs."""
+        """Compute all skipped blobs, and let all layers keep what their backward needs."""
         for name in self.names:
             self.compute(name)
         if self.is_open:
@@ -161,7 +161,7 @@ class LazyBlobs:
             self._copy(root)
 
     def before_reshape(self) -> None:
-        """Blobs are about to take other shapes than they had in the pass."""
+        """Note the blobs' shapes in the pass, as they are about to change."""
         if self._shapes is None:
             self._shapes = [blob.shape for blob in self._blobs]
 
@@ -177,14 +177,14 @@ class LazyBlobs:
         return groups
 
     def _watch(self, writes: list[Writes]) -> None:
-        """Be told of writes to what the blobs are computed from."""
+        """Watch for writes to the roots, from which the blobs are computed."""
         self._watched, self._written = writes, {}
         for root, each in zip(self._roots, writes, strict=True):
             each.watch(self)
             self._written.setdefault(id(each), []).append(root)
 
     def _copy(self, root: Blob) -> np.ndarray:
-        """Keep what a root holds, once a pass. Returns the copy."""
+        """Copy a root's values, once a pass. Returns the copy."""
         key = id(root)
         if key not in self._copies:
             values, spare = root.data_flat, self._spare.get(key)
@@ -197,7 +197,7 @@ class LazyBlobs:
         return self._copies[key]
 
     def _run(self, index: int) -> None:
-        """Run a layer in memory that is not the net's, with its parameters as they were."""
+        """Run a layer in memory of its own, with its parameters as they were in the pass."""
         node = self._net.nodes[index]
         bottoms, tops, seen = node.bottoms, node.tops, node.seen_shapes
         with self._former(node.layer.blobs):
@@ -211,7 +211,7 @@ class LazyBlobs:
 
     @contextmanager
     def _former(self, params: Collection[Blob]) -> Iterator[None]:
-        """In a with-block: let parameters hold what they did in the pass."""
+        """In a with-block, give parameters the values that they had in the pass."""
         present = [(blob, blob.change_memory(self._copies[id(blob)])) for blob in params if id(blob) in self._copies]
         try:
             yield
@@ -220,7 +220,7 @@ class LazyBlobs:
                 blob.change_memory(memory)
 
     def _at(self, blob: Blob) -> Blob:
-        """A blob that stands for one of the net's; for a source's, with a copy of what the pass read."""
+        """The stand-in for one of the net's blobs; that of a source's top holds a copy of what the pass read."""
         if id(blob) not in self._scratch:
             self.before_reshape()
             place = next(i for i, each in enumerate(self._blobs) if each is blob)

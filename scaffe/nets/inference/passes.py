@@ -1,4 +1,4 @@
-"""Runs a net forward in the net's place, convolutions with what follows them in one pass."""
+"""The forward pass of a net that is not being trained: fused convolutions, prepared calls, per-image parallelism."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ from collections.abc import Collection
 
 from scaffe.layers.base.layer import TEST
 from scaffe.layers.reshaping.split_tile import Split
-from scaffe.nets.activation_memory import memory_owners
+from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
+from scaffe.nets.inference.change_detection import ChangeDetector
+from scaffe.nets.inference.fused_convolution import FusedConvolution
 from scaffe.nets.inference.groups import find_groups
-from scaffe.nets.inference.known import Known
-from scaffe.nets.inference.ready import ReadyLayers
-from scaffe.nets.inference.run import Run
-from scaffe.nets.inference.shares import Shares, shares_of
+from scaffe.nets.inference.per_image_parallelism import PerImageParallelism, parallelize_per_image
+from scaffe.nets.inference.prepared_calls import PreparedLayers
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 
 class Inference:
-    """The forward pass of a net that is not trained now.
+    """The forward pass of a net that is not being trained.
 
-    Batch norm with running averages, Scale and Bias are folded into the weights of the convolution before them (in
-    float64); a sum with an earlier blob and a ReLU run in its pass. Weights are folded and laid out for the kernel when
-    they may have changed (``Blob.writes``), and else kept. The blobs between layers of one pass are not written; the
-    others, but for outputs, are written over when nobody reads them any more.
+    It folds batch norm with running averages, Scale and Bias into the weights of the convolution before them (in
+    float64), and computes a sum with an earlier blob and a ReLU in the convolution's pass. Weights are folded and laid
+    out again only when they may have changed (``Blob.writes``). Blobs between fused layers are not written; the
+    others, except outputs, share memory that is reused once their last reader has run.
 
     Args:
-        net: the net; of the phase TEST, on the CPU, or nothing of this is done.
-        shown: names of blobs that are to hold what they do in Caffe, besides the net's outputs.
-        in_shares: whether layers that compute each image by itself may run for some images at a time, on threads.
-            If not, weights are laid out by ``lay_out`` alone.
-        lead: passes of a net of the same layers and shapes, on the same parameters, whose laid-out weights these use.
+        net: the net. Only nets of phase TEST on the CPU are optimized; others run as ``Net.forward`` does.
+        shown: names of blobs that must be written, with Caffe's values, besides the net's outputs.
+        per_image: whether threads may run the first layers each for some images (``PerImageParallelism``). If not,
+            weights are laid out by ``lay_out`` alone.
+        lead: passes of a net of the same layers and shapes, on the same parameters, whose laid-out weights to use.
         plain: indices of layers that run as they do in ``Net.forward``.
 
     Attributes:
-        hidden: names of the blobs that after a pass do not hold what they do in Caffe.
-        skipped: those of them that do not after the last pass.
-        folded: whether the last pass ran any layers otherwise than ``Net.forward`` does.
+        hidden: names of the blobs that a pass does not leave with Caffe's values.
+        skipped: those of them that the last pass did not write.
+        folded: whether the last pass ran any layer in another way than ``Net.forward`` does.
     """
 
     _activations: Activations | None = None
-    _shares: Shares | None = None
-    _ran_shares = False  # in the last pass
+    _per_image: PerImageParallelism | None = None
+    _ran_per_image = False  # in the last pass
 
-    def __init__(self, net: Net, shown: Collection[str] = (), in_shares: bool = True,
+    def __init__(self, net: Net, shown: Collection[str] = (), per_image: bool = True,
                  lead: Inference | None = None, plain: Collection[int] = ()) -> None:
         self._net, self._plain = net, plain
-        self._runs: dict[int, Run] = {}
+        self._convolutions: dict[int, FusedConvolution] = {}
         if net.context.phase == TEST and net.context.kernels.PLACE == "host":
             bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
             found = find_groups(net.nodes[:bound], shown, plain)
-            self._runs = {group.members[0]: Run(net.nodes, group, in_shares) for group in found}
-            self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
+            self._convolutions = {group.members[0]: FusedConvolution(net.nodes, group, per_image) for group in found}
+            self._convolutions = {head: run for head, run in self._convolutions.items() if run.plan is not None}
             if lead is not None:
-                for head, run in self._runs.items():
-                    run.adopt(lead._runs[head])
-            if in_shares and self._runs:
-                groups = [run.group.members for run in self._runs.values()]
-                self._shares = shares_of(net, shown, groups, _whole, plain)
-        heads = {i: head for head, run in self._runs.items() for i in run.group.members}
+                for head, run in self._convolutions.items():
+                    run.share_weights(lead._convolutions[head])
+            if per_image and self._convolutions:
+                groups = [run.group.members for run in self._convolutions.values()]
+                self._per_image = parallelize_per_image(net, shown, groups, _whole, plain)
+        heads = {i: head for head, run in self._convolutions.items() for i in run.group.members}
         self._covered = heads.keys()
-        self._known = Known(net)
-        self._ready = ReadyLayers(net.nodes, self._runs, self._covered, self._fused,
-                                  () if self._shares is None else [self._shares.first], plain)
+        self._changes = ChangeDetector(net)
+        self._prepared = PreparedLayers(net.nodes, self._convolutions, self._covered, self._fused,
+                                  () if self._per_image is None else [self._per_image.first], plain)
         self.skipped: set[str] = set()
         self.folded = False
-        self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
-        if self._runs:
-            ends, inner = (self._shares.ends, self._shares.inner) if self._shares is not None else ([], set())
-            self._activations = Activations(net, [run.group for run in self._runs.values()], {*shown, *ends})
+        self.hidden = {name for run in self._convolutions.values() for name in run.group.hidden}
+        if self._convolutions:
+            ends, inner = (self._per_image.ends, self._per_image.inner) if self._per_image is not None else ([], set())
+            self._activations = Activations(net, [run.group for run in self._convolutions.values()], {*shown, *ends})
             self.hidden |= self._activations.names | inner
             self.hidden = _unwritten(net, self.hidden)
 
@@ -81,67 +81,67 @@ class Inference:
         net, loss, index = self._net, 0.0, 0
         is_watched = net.unfused or net.before_forward or net.after_forward or net.tiers
         self.skipped = set() if is_watched else self.hidden
-        self.folded = bool(self._runs) and not is_watched
+        self.folded = bool(self._convolutions) and not is_watched
         if is_watched:
             self.release()
             return float(net.forward())
         if self._activations is not None:
             self._activations.bind()
-        is_known, done = self._known.begin(), frozenset[int]()
-        self._ready.begin(is_known)
+        is_unchanged, done = self._changes.begin(), frozenset[int]()
+        self._prepared.begin(is_unchanged)
         while index < len(net.nodes):
-            if self._shares is not None and index == self._shares.first:
-                done, is_known = self._run_shares(self._shares, is_known)
-            ready = self._ready.at(index, done)
+            if self._per_image is not None and index == self._per_image.first:
+                done, is_unchanged = self._run_per_image(self._per_image, is_unchanged)
+            ready = self._prepared.at(index, done)
             if ready is not None:
                 ready.run()
                 index = ready.stop
             elif index in done:
                 index += 1
             elif index in self._covered:
-                if index in self._runs:
-                    self._runs[index](is_known)
+                if index in self._convolutions:
+                    self._convolutions[index](is_unchanged)
                 index += 1
             elif isinstance(net.nodes[index].layer, Split) and not any(net.nodes[index].loss_weights):
                 self._split(net.nodes[index])
                 index += 1
             else:
                 loss, index = net.forward_once(index, self._end(index), loss)
-        self._known.end()
+        self._changes.end()
         return float(loss)
 
     def lay_out(self) -> None:
-        """Lay out weights that may have changed."""
-        for run in self._runs.values():
+        """Fold and lay out the weights that may have changed."""
+        for run in self._convolutions.values():
             run.lay_out()
 
     def release(self) -> None:
-        """Let all blobs have memory of their own, for passes of another kind, until the next ``forward``."""
+        """Give all blobs memory of their own until the next ``forward``, for passes of another kind."""
         if self._activations is not None:
             self._activations.release()
 
-    def _run_shares(self, shares: Shares, is_known: bool) -> tuple[frozenset[int], bool]:
+    def _run_per_image(self, shares: PerImageParallelism, is_unchanged: bool) -> tuple[frozenset[int], bool]:
         """Run the layers that may run in shares, if that pays. Returns which ran, and whether the others know all."""
         workers = self._net.context.kernels.workers()
-        in_shares = shares.suits(workers)
-        if in_shares != self._ran_shares:
-            is_known = False
-            self._ready.forget()
-        self._ran_shares = in_shares
-        if workers is None or not in_shares:
-            return frozenset(), is_known
-        shares.forward(workers, is_known)
-        return shares.members, is_known
+        per_image = shares.pays_off(workers)
+        if per_image != self._ran_per_image:
+            is_unchanged = False
+            self._prepared.forget()
+        self._ran_per_image = per_image
+        if workers is None or not per_image:
+            return frozenset(), is_unchanged
+        shares.forward(workers, is_unchanged)
+        return shares.members, is_unchanged
 
     @staticmethod
     def _split(node: Node) -> None:
-        """Run a Split, of which nets have many, without what others need around their pass."""
+        """Run a Split layer alone: nets have many, and the general path costs more than the layer."""
         with node.named():
             node.reshape()
             node.layer.forward(node.bottoms, node.tops)
 
     def _fused(self, index: int) -> range:
-        """The layers that run in one pass with layer ``index``, which is in no group."""
+        """The layers that run in one pass with layer ``index``, which is in no fused convolution."""
         return self._net.fused(index, self._end(index))
 
     def _end(self, index: int) -> int:
@@ -151,12 +151,12 @@ class Inference:
 
 
 def _unwritten(net: Net, names: Collection[str]) -> set[str]:
-    """Those of the names of blobs that have their memory from none of the others."""
+    """The names whose blobs share memory with no blob outside of ``names``."""
     owners = memory_owners(net, "shares_data")
     written = {id(owners[id(blob)]) for name, blob in net.blobs.items() if name not in names}
     return {name for name in names if id(owners[id(net.blobs[name])]) not in written}
 
 
 def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:
-    """What runs a net that is itself for a share of the images."""
-    return Inference(net, shown, in_shares=False, lead=lead)
+    """The passes of a net that computes part of a batch (see ``Make``)."""
+    return Inference(net, shown, per_image=False, lead=lead)

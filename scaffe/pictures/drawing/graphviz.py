@@ -1,4 +1,4 @@
-"""A net in the words of Graphviz: labels, colours and a graph of pydot's (Caffe 1.0, caffe.draw).
+"""A net as a graph for Graphviz: labels, colours and pydot's objects (Caffe 1.0, caffe.draw).
 
 Blobs have nodes of their own here, unlike in our pictures.
 """
@@ -29,7 +29,7 @@ def get_pooling_types_dict() -> dict[int, str]:
 
 
 def get_edge_label(layer: Any) -> str:
-    """What an edge from a layer to its top says: the batch or the number of outputs."""
+    """The label of an edge from a layer to its top: the batch or the number of outputs."""
     if layer.type == "Data":
         return f"Batch {layer.data_param.batch_size}"
     if layer.type in CONVOLUTIONS:
@@ -53,7 +53,7 @@ def get_layer_lr_mult(layer: Any) -> tuple[float, float]:
 
 
 def get_layer_label(layer: Any, rankdir: str, display_lrm: bool = False) -> str:
-    """What a layer's node says, in quotes: name, type, geometry, and with display_lrm the rates' multipliers.
+    """The label of a layer's node, in quotes: name, type, geometry, and with display_lrm the rates' multipliers.
 
     Args:
         layer: the LayerParameter message.

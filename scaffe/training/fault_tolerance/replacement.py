@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from scaffe import log
-from scaffe.collectives.fault_tolerance.joining import Newcomers
+from scaffe.collectives.fault_tolerance.joining import JoiningRanks
 
 MAX_FAILURES = 3
 
@@ -83,7 +83,7 @@ class Spawner:
 
     def __init__(self, n_wanted: int, task: Any) -> None:
         self._replacing, self._task = Replacing(n_wanted), task
-        self.joining_ranks: Newcomers | None = None
+        self.joining_ranks: JoiningRanks | None = None
 
     def counted(self, rank: int, n_ranks: int) -> None:
         """Training begins on so many ranks; of two ranks that have been rank 0, the later one starts others."""
@@ -96,14 +96,14 @@ class Spawner:
         what = self._replacing.next()
         if what is Next.START:
             command = [sys.executable, "-m", "scaffe", "join"]
-            self.joining_ranks = Newcomers(command, 1, self._task)
+            self.joining_ranks = JoiningRanks(command, 1, self._task)
             self._replacing.started()
         elif what is Next.GIVE_UP:
             log.warning("No ranks are started any more for the lost ones: it has failed "
                         f"{self._replacing.n_failures} times")
         return what is Next.TAKE_IN
 
-    def taken(self) -> Newcomers | None:
+    def taken(self) -> JoiningRanks | None:
         """Hand over those that are ready; the caller says what becomes of them (``came``)."""
         found, self.joining_ranks = self.joining_ranks, None
         return found
@@ -120,7 +120,7 @@ class Spawner:
         if self.joining_ranks is not None:
             self.joining_ranks.dismiss()
 
-    def _look(self, joining_ranks: Newcomers) -> None:
+    def _look(self, joining_ranks: JoiningRanks) -> None:
         joining_ranks.look()
         if joining_ranks.fault:
             log.warning(f"Ranks that were started for lost ones do not come: {joining_ranks.fault}")

@@ -26,11 +26,11 @@ class LocalUpdate(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. The gradients are left as they are."""
         one = w.dtype.type
-        _accrue(w, g, histories[0], one(hyper.scale), one(hyper.decay), hyper.l1, one(hyper.rate))
+        _local_update(w, g, histories[0], one(hyper.scale), one(hyper.decay), hyper.l1, one(hyper.rate))
 
 
 @compiled
-def _accrue(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, decay: float, l1: bool,
+def _local_update(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, decay: float, l1: bool,
             rate: float) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
@@ -46,16 +46,16 @@ class Schedule:
         n_fetch, n_push: steps between two fetches, and between two pushes.
         is_fetching: a fetch has been started, and what it brings not been taken over.
         is_due: a push is to start as soon as it can.
-        n_accrued: gradients that have accrued since the last push started.
+        n_unpushed: gradients that have accrued since the last push started.
     """
 
     n_fetch: int
     n_push: int
     is_fetching: bool = False
     is_due: bool = False
-    n_accrued: int = 0
+    n_unpushed: int = 0
 
-    def takes(self, has_come: bool) -> bool:
+    def takes_fetched(self, has_come: bool) -> bool:
         """Whether to take over, before a step, the parameters that were fetched.
 
         Args:
@@ -66,31 +66,31 @@ class Schedule:
         self.is_fetching = False
         return True
 
-    def fetches(self, step: int) -> bool:
-        """Whether to start a fetch before step ``step``, after ``takes``. A fetch under way is not started again."""
+    def starts_fetch(self, step: int) -> bool:
+        """Whether to start a fetch before step ``step``, after ``takes_fetched``; never while another is under way."""
         if self.is_fetching or step % self.n_fetch:
             return False
         self.is_fetching = True
         return True
 
-    def accrued(self, step: int) -> None:
+    def stepped(self, step: int) -> None:
         """Note that the gradient of step ``step`` has been added to the accrued ones."""
-        self.n_accrued += 1
+        self.n_unpushed += 1
         self.is_due = self.is_due or step % self.n_push == 0
 
-    def pushes(self, is_free: bool) -> bool:
-        """Whether to push the accrued gradients. Called after ``accrued``.
+    def starts_push(self, is_free: bool) -> bool:
+        """Whether to push the accrued gradients. Called after ``stepped``.
 
         Args:
             is_free: whether the push before is over.
         """
         if not (self.is_due and is_free):
             return False
-        self.is_due, self.n_accrued = False, 0
+        self.is_due, self.n_unpushed = False, 0
         return True
 
     def synchronizes(self) -> bool:
         """Whether to push the accrued gradients before all replicas synchronize. A fetch under way is forgotten."""
-        had = self.n_accrued > 0
-        self.is_fetching, self.is_due, self.n_accrued = False, False, 0
+        had = self.n_unpushed > 0
+        self.is_fetching, self.is_due, self.n_unpushed = False, False, 0
         return had

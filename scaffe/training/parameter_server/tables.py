@@ -94,14 +94,14 @@ class Tables:
         """
         found = []
         for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
-            for shard, start, stop, giver, is_whole, is_copy in self.server.remains(table, left):
+            for shard, start, stop, giver, is_whole, is_copy in self.server.recovery_sources(table, left):
                 interval = slice(place.start + start, place.start + stop)
                 found.append((Part(interval, giver, is_whole, is_copy), number, shard))
         return found
 
     def recovery_values(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """After a loss: a table's values and histories on a shard, as this rank's node has them."""
-        return self.server.remaining(self._tables[number], shard)
+        return self.server.recovery_values(self._tables[number], shard)
 
     def close(self) -> list[tuple[int, int]]:
         """Shut the server down. Called by all ranks.
@@ -127,7 +127,7 @@ class Tables:
         """
         batch = self.batches[number]
         mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]
-        for piece in batch.pieces(rows):
+        for piece in batch.chunks(rows):
             copy_into(mine[piece], rows[piece])
         batch.post_read()
         return self.server.staleness.pop()  # a list of all of them would grow without end
@@ -144,7 +144,7 @@ class Tables:
         batch = self.batches[number]
         by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
         mine, pushed = gradient[self.layout.places[number].slice], batch.pre_update()[0]
-        for piece in batch.pieces(pushed):
+        for piece in batch.chunks(pushed):
             np.multiply(mine[piece], by, out=pushed[piece])
         batch.update(rate, iteration)
 

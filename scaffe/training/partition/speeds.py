@@ -62,7 +62,8 @@ def with_links(ranks: Ranks, communicator: Communicator, layers: Sequence[LayerS
         return ranks
     few, sent = np.zeros(n_ranks, np.float32), (n_ranks - 1) / n_ranks * n_bytes
     start = _slowest(communicator, lambda: communicator.allgather(few)) / ceil(log2(n_ranks))
-    most = auto_bucket_bytes(communicator.bandwidth_bytes(name, array) for name in ("allgather", "reduce_scatter"))
+    most = auto_bucket_bytes(communicator.algorithms.bandwidth_bytes(name, array)
+                             for name in ("allgather", "reduce_scatter"))
     places = cut_alike([layer.n_parameters for layer in layers], N_ELEMS)
     buckets = [array[bucket.place] for bucket in plan_buckets(list(enumerate(places)), array.itemsize, most)]
     gathering = _slowest(communicator, lambda: _wait_all([communicator.iallgather(bucket) for bucket in buckets]))

@@ -33,7 +33,7 @@ class IntraReplicaSums(IntraReplica):
         layers, split = _split_parameters(net)
         self._split = split
         n_bytes = net.params.dtype.itemsize
-        most = auto_bucket_bytes([communicator.bandwidth_bytes("allreduce", net.params.data)])
+        most = auto_bucket_bytes([communicator.algorithms.bandwidth_bytes("allreduce", net.params.data)])
         buckets = [bucket for run in _runs(trainable, layers, split) for bucket in plan_buckets(run, n_bytes, most)]
         self._by_first_layer: dict[int, list[Bucket]] = {}
         for bucket in buckets:

@@ -30,7 +30,7 @@ class SandblasterFaultTolerance(FaultTolerance):
 
     def begin(self) -> None:
         """Watch for losses from now on. Called by all replicas."""
-        self._is_on, self._witness = True, self.replica.communicator.lasting_messages()
+        self._is_on, self._witness = True, self.replica.communicator.fault_tolerant_messages()
 
     def guard(self, call: Callable[[], None]) -> None:
         """Run something; what replicas do together after a synchronization in it is repeated if one is lost meanwhile.
@@ -66,5 +66,5 @@ class SandblasterFaultTolerance(FaultTolerance):
         left = self.replica.communicator.shrink()
         left.install_excepthook()
         self.replica.communicator = left
-        self._witness = left.lasting_messages()
+        self._witness = left.fault_tolerant_messages()
         self.on_shrink(left)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from scaffe.collectives.messages import message
 from scaffe.collectives.server.vectors.messages import COORDINATOR, REPLICA, Message
 from scaffe.training.sandblaster.batch import Batch
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Begin(Message):
     """From the first worker's loop: all workers come to a phase now.
 
@@ -26,7 +25,7 @@ class Begin(Message):
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Over(Message):
     """A phase is over.
 
@@ -45,7 +44,7 @@ class Over(Message):
     wish: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Wish(Message):
     """A replica wants all of them to do something after the same iteration: see ``InStep.agree``."""
 
@@ -53,7 +52,7 @@ class Wish(Message):
     level: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Step(Message):
     """A pass over a batch begins; what a replica still does or holds of an earlier one is of no use."""
 
@@ -61,14 +60,14 @@ class Step(Message):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Free(Message):
     """A replica has nothing to do."""
 
     to = COORDINATOR
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Work(Message):
     """Compute a portion: ``n_elems`` images from visit ``first`` on, which weigh ``weight`` in the batch's mean."""
 
@@ -80,7 +79,7 @@ class Work(Message):
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Finished(Message):
     """A replica has computed a portion, and asks whether its result counts."""
 
@@ -90,7 +89,7 @@ class Finished(Message):
     loss: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Verdict(Message):
     """Whether a finished portion goes into the bundle, and if ``bundle`` is not empty: send that."""
 
@@ -100,7 +99,7 @@ class Verdict(Message):
     keeps: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SendBundle(Message):
     """Send the sum of these portions to the shards."""
 
@@ -109,7 +108,7 @@ class SendBundle(Message):
     bundle: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Take(Message):
     """Read the parameters of a step into the net, and say so."""
 
@@ -117,7 +116,7 @@ class Take(Message):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Taken(Message):
     """A replica has the parameters of a step."""
 
@@ -125,14 +124,14 @@ class Taken(Message):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Fenced(Message):
     """A replica stood still: what it has not delivered is others' now. It forgets that, and says ``Back``."""
 
     to = REPLICA
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Back(Message):
     """A replica that was fenced may be given portions again."""
 

@@ -120,9 +120,9 @@ class Rank:
 
     def __init__(self, world: Communicator, layout: Layout) -> None:
         self._world, self.layout = world, layout
-        self._lasting = world.lasting_messages() if layout.tolerates_rank_loss else None
-        ranks = own_messages(world) if self._lasting is None else world
-        self.service = Service(ranks, np.dtype(layout.dtype), self._lasting)
+        self._fault_tolerant = world.fault_tolerant_messages() if layout.tolerates_rank_loss else None
+        ranks = own_messages(world) if self._fault_tolerant is None else world
+        self.service = Service(ranks, np.dtype(layout.dtype), self._fault_tolerant)
         self.host: Host | None = None
         self.replica: Replica | None = None
         self.coordinator: Coordinator | None = None
@@ -183,8 +183,8 @@ class Rank:
         host = self.host
         if host is not None:
             self.service.wait_for(lambda: host.is_closed, "the coordinator to end")
-        if self._lasting is not None:
-            self._lasting.agree()
+        if self._fault_tolerant is not None:
+            self._fault_tolerant.agree()
         else:
             self._world.barrier()
         self.service.end()

@@ -13,7 +13,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import report_and_abort
-from scaffe.collectives.runtime.point_to_point import LastingMessages
+from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.host import Post
 from scaffe.threads import Thread
@@ -29,7 +29,7 @@ class Service:
     Args:
         world: all ranks; nobody else uses its messages.
         dtype: of the vectors.
-        lasting: where the ranks that are left go on when one is lost: their messages, which are used then.
+        fault_tolerant: where the ranks that are left go on when one is lost: their messages, which are used then.
 
     Attributes:
         post: where the parts send.
@@ -37,10 +37,11 @@ class Service:
         seconds: processor time of the thread so far.
     """
 
-    def __init__(self, world: Communicator, dtype: np.dtype, lasting: LastingMessages | None = None) -> None:
+    def __init__(self, world: Communicator, dtype: np.dtype,
+                 fault_tolerant: FaultTolerantMessages | None = None) -> None:
         self._world, self._lost = world, set[int]()
-        messages = lasting.messages if lasting is not None else world.messages if world.n_ranks > 1 else None
-        self.post = Post(messages, world.rank, dtype, lasting)
+        messages = (fault_tolerant or world).messages if world.n_ranks > 1 else None
+        self.post = Post(messages, world.rank, dtype, fault_tolerant)
         self.seconds = 0.0
         self._parts: dict[str, Handle] = {}
         self._tick: Callable[[], None] = lambda: None

@@ -32,13 +32,13 @@ def look_up(name: str, algorithm: str, communicator: Communicator, on_device: bo
         UserError, CommError: on all ranks, if no strategy, or no algorithm, is called that, or the strategy does not go
             with the solver's type.
     """
-    communicator.check(algorithm)
+    communicator.algorithms.check(algorithm)
     wanted = next((own for own in _of_one_type() if strategies.get(own).roles.solver_type == solver_type), "")
     if name == AUTO and wanted:
         name = wanted
     if name == AUTO:
         links = communicator.links() if on_device else None
-        name = choose_strategy(communicator.topology, communicator.can("reduce_scatter", algorithm), links)
+        name = choose_strategy(communicator.topology, communicator.algorithms.can("reduce_scatter", algorithm), links)
     try:
         found = strategies.get(name)
     except KeyError as error:

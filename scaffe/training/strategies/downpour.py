@@ -149,8 +149,8 @@ class Downpour(ServerStrategy):
 
     def _fetch(self, iteration: int, is_warm: bool) -> None:
         batches, self._is_alone = self.tables.batches, not is_warm
-        self._takes = is_warm and self._schedule.takes(all(batch.is_ready() for batch in batches))
-        self._asks = is_warm and self._schedule.fetches(iteration)
+        self._takes = is_warm and self._schedule.takes_fetched(all(batch.is_ready() for batch in batches))
+        self._asks = is_warm and self._schedule.starts_fetch(iteration)
         self._due = set(self.eager.taken)
         for number in range(len(batches)):
             if number not in self._due:
@@ -181,8 +181,8 @@ class Downpour(ServerStrategy):
     def _advance(self, numbers: Sequence[int], iteration: int, step: Callable[[], None]) -> None:
         """Make a step, and push these tables if this iteration does."""
         if self._pushes is None:
-            self._schedule.accrued(iteration if iteration >= self._warm_start else 0)
-            self._pushes = self._schedule.pushes(
+            self._schedule.stepped(iteration if iteration >= self._warm_start else 0)
+            self._pushes = self._schedule.starts_push(
                 iteration < self._warm_start or all(batch.is_free() for batch in self.tables.batches))
         with self._pushing(numbers if self._pushes else ()), self.replica.timers("update"):
             step()
@@ -208,6 +208,6 @@ class Downpour(ServerStrategy):
             first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)
             if first < last:
                 accrued, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
-                for piece in self.tables.batches[number].pieces(mine):
+                for piece in self.tables.batches[number].chunks(mine):
                     copy_into(mine[piece], accrued[piece])
                 accrued[:] = 0

@@ -106,4 +106,4 @@ class Replica:
 
     def algorithm_for(self, collective: str) -> str:
         """The algorithm for a collective that sends parameters: "auto" if the one given cannot run it."""
-        return self.algorithm if self.communicator.can(collective, self.algorithm) else "auto"
+        return self.algorithm if self.communicator.algorithms.can(collective, self.algorithm) else "auto"

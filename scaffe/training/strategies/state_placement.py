@@ -136,7 +136,7 @@ class ReplicatedState:
 def _shares_memory(replica: Replica) -> bool:
     """Whether sums can go to two ranks at once: where the algorithm is open, or is that of shared memory."""
     is_free = replica.sum_algorithm in ("auto", "M") and not is_device(replica.net.context.kernels)
-    return is_free and replica.communicator.can("reduce", DOUBLED)
+    return is_free and replica.communicator.algorithms.can("reduce", DOUBLED)
 
 
 def _pieces(intervals: Sequence[slice]) -> Iterator[slice]:

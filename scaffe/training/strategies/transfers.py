@@ -86,7 +86,7 @@ class Buckets:
         n_bytes = params.dtype.itemsize
         wanted = getattr(replica.options, "bucket", "auto")
         like = params.zeros(1, params.dtype) if params.waits_on_host else params.data  # of the memory that sends
-        max_bytes = auto_bucket_bytes([replica.communicator.bandwidth_bytes(c, like) for c in collectives]
+        max_bytes = auto_bucket_bytes([replica.communicator.algorithms.bandwidth_bytes(c, like) for c in collectives]
                                       ) if wanted == "auto" else int(wanted)
         self._divide = partial(plan_buckets, n_bytes_per_elem=n_bytes, max_bytes=max_bytes)
         self.all = self._divide(trainable)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from scaffe.collectives.bench.cases import CASES
 from scaffe.collectives.bench.measure import Column, Runner
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
@@ -30,10 +30,10 @@ def fake(rank: int) -> SimpleNamespace:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_defined_element_is_verified(collective):
     """Against the reference of the collectives' own tests."""
-    case = importlib.import_module(f"scaffe.collectives.bench.cases.{collective}")
+    case = CASES[collective]
     payload = cases.unique_payload(N_RANKS, N_ELEMS)
-    call = Call(Topology.flat(N_RANKS), N_ELEMS, 8, ROOT if case.TAKES_ROOT else 0)
-    assert (collective in ("reduce", "bcast"), "reduce" in collective) == (case.TAKES_ROOT, case.REDUCES)
+    call = Call(Topology.flat(N_RANKS), N_ELEMS, 8, ROOT if case.takes_root else 0)
+    assert (collective in ("reduce", "bcast"), "reduce" in collective) == (case.takes_root, case.reduces)
     found = []
     for rank in range(N_RANKS):
         for start, stop, source in case.expected(fake(rank), N_ELEMS, ROOT):

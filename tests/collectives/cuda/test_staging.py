@@ -12,7 +12,7 @@ from scaffe.collectives.cuda.streams import Span, Streams
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.runtime.executor import RECEIVES_AHEAD, Execution
+from scaffe.collectives.runtime.engine import RECEIVES_AHEAD, Execution
 from scaffe.collectives.topology import Topology
 from tests import pretend
 

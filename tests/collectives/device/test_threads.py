@@ -17,7 +17,7 @@ KINDS = ("ipc", "cards", "flags", "staged", "aware")
 def test_the_helper_works_on_this_ranks_gpu_alone(communicator, cp, kind):
     from tests.pretend import contexts
 
-    number = communicator._ranks._device.number
+    number = communicator._ranks.on_device.device.number
     array = communicator.alloc(1000, memory="device")
     communicator.allreduce(array), communicator.iallreduce(array).wait(120)
     assert (number, "collectives-progress") in contexts.made
@@ -44,4 +44,4 @@ def test_every_thread_that_calls_mpi_has_the_gpu_current(communicator, last, cp,
     communicator.iallreduce(array).wait(120)
     communicator.barrier()
     assert seen or last or communicator.n_ranks == 1
-    assert set(seen) <= {(True, communicator._ranks._device.number)}
+    assert set(seen) <= {(True, communicator._ranks.on_device.device.number)}

@@ -9,7 +9,7 @@ from scaffe.collectives import CommError
 
 
 def windows(communicator):
-    return communicator._ranks._device.windows
+    return communicator._ranks.on_device.device.windows
 
 
 def test_windows_start_at_zero_and_may_be_empty(communicator):
@@ -32,7 +32,7 @@ def test_any_slice_is_found(communicator, cp):
 
 def test_buckets_of_device_buffers_have_a_length(communicator):
     buffer = communicator.alloc(100, memory="device")
-    assert communicator.n_ranks == 1 or communicator.bandwidth_bytes("reduce", buffer) > 0
+    assert communicator.n_ranks == 1 or communicator.algorithms.bandwidth_bytes("reduce", buffer) > 0
 
 
 def test_memory_goes_back_when_all_ranks_have_done_with_it(communicator):

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from scaffe.collectives.fault_tolerance import fencing
-from scaffe.collectives.suspend import LONGEST_SECONDS, Awake, Stopped
+from scaffe.collectives.fault_tolerance.fencing import LONGEST_SECONDS, SuspendAwareClock, SuspendedProcesses
 
 
 def test_whoever_is_stopped_at_each_look_for_longer_than_the_deadline_is_told():
-    stopped = Stopped()
+    stopped = SuspendedProcesses()
     for now in (0, 1, 2, 3):
         assert stopped.look(now, [7], 3, 1.5) == []
     assert stopped.look(3.5, [7, 8], 3, 1.5) == [7]
@@ -23,7 +23,7 @@ def test_whoever_is_stopped_at_each_look_for_longer_than_the_deadline_is_told():
 
 
 def test_a_job_that_was_put_to_sleep_as_a_whole_wakes_up_whole():
-    stopped = Stopped()
+    stopped = SuspendedProcesses()
     assert stopped.look(0, [1, 2], 3, 1.5) == []
     assert stopped.look(3600, [1, 2], 3, 1.5) == []  # this process was stopped too; those have not woken up yet
     assert stopped.look(3601, [2], 3, 1.5) == []
@@ -33,7 +33,7 @@ def test_a_job_that_was_put_to_sleep_as_a_whole_wakes_up_whole():
 
 def test_time_in_which_nobody_looked_does_not_count():
     times = iter([10.0, 11.0, 14.0, 5000.0, 5001.0])
-    clock = Awake(lambda: next(times))
+    clock = SuspendAwareClock(lambda: next(times))
     assert [clock.seconds() for _ in range(4)] == [1.0, 4.0, 4.0 + LONGEST_SECONDS, 5.0 + LONGEST_SECONDS]
 
 

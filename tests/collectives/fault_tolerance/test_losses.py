@@ -75,7 +75,7 @@ x, pids, watch = c.alloc(1000), c.allgather_objects(os.getpid()), c._ranks.engin
 def late_while_a_loss_is_found(calls):
     if c.rank == 0:
         os.kill(pids[1], signal.SIGKILL)
-    while not c._ranks.losses.is_over:
+    while not c._ranks.losses.has_loss:
         time.sleep(0.01)
     return late(calls)
 

@@ -13,7 +13,7 @@ from scaffe.collectives.model import paper_figures as figures
 from scaffe.collectives.model.cost import Setting, fastest, predict, simulate
 from scaffe.collectives.model.level_cost import pass_time
 from scaffe.collectives.model.machine import EMULATED_1_GBIT, GPU_CLUSTER_2016, GPU_CLUSTER_2023, Machine
-from scaffe.collectives.planning.levels import Within
+from scaffe.collectives.planning.levels import IntraNodePhase
 from scaffe.collectives.topology import Topology
 
 SIMPLE = Machine(intra_latency=1, intra_bandwidth=10, inter_latency=5, inter_bandwidth=2, overhead=0.5,
@@ -73,11 +73,11 @@ def test_a_pass_takes_its_busiest_port_and_sum():
     machine = replace(SIMPLE, pass_overhead=7)
     parts = tuple((start, start + 100, rank) for rank, start in enumerate((0, 100, 200, 300)))
     scatter = 7 + 1 + 300 / 10 + 300 / 100
-    assert pass_time(Within("reduce_scatter", 0, 400, parts=parts), 4, machine) == pytest.approx(scatter)
-    assert pass_time(Within("allgather", 0, 400, parts=parts), 4, machine) == pytest.approx(7 + 1 + 300 / 10)
-    assert pass_time(Within("gather", 0, 400, 1, parts), 4, machine) == pytest.approx(7 + 1 + 300 / 10)
+    assert pass_time(IntraNodePhase("reduce_scatter", 0, 400, parts=parts), 4, machine) == pytest.approx(scatter)
+    assert pass_time(IntraNodePhase("allgather", 0, 400, parts=parts), 4, machine) == pytest.approx(7 + 1 + 300 / 10)
+    assert pass_time(IntraNodePhase("gather", 0, 400, 1, parts), 4, machine) == pytest.approx(7 + 1 + 300 / 10)
     # a quarter each again, but all results go to the root
-    assert pass_time(Within("reduce", 0, 400, 0), 4, machine) == pytest.approx(7 + 1 + 600 / 10 + 300 / 100)
+    assert pass_time(IntraNodePhase("reduce", 0, 400, 0), 4, machine) == pytest.approx(7 + 1 + 600 / 10 + 300 / 100)
 
 
 @pytest.mark.parametrize(("ports", "pace"), [(1, 2 * 128), (2, 128)])

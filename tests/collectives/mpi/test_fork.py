@@ -24,7 +24,8 @@ def test_each_call_in_a_child_is_one_error(communicator, forked):
              "ireduce_scatter": lambda: c.ireduce_scatter(x), "alloc": lambda: c.alloc(3), "split": lambda: c.split(0),
              "subset": lambda: c.subset(range(n)), "shared": lambda: c.allreduce_shared(x), "free": c.free,
              "bcast_object": lambda: c.bcast_object(1), "gather_objects": lambda: c.gather_objects(1),
-             "agree": lambda: c.agree(1, "it"), "lasting_messages": c.lasting_messages, "lost": lambda: c.check_lost(),
+             "agree": lambda: c.agree(1, "it"), "fault_tolerant_messages": c.fault_tolerant_messages,
+             "lost": lambda: c.check_lost(),
              "device": c.describe_device, "messages": lambda: c.messages.send(x, 0), "shrink": c.shrink,
              "world": Communicator.world, "another": lambda: Communicator(c._comm)}
     said = forked(lambda: {name: told(call) for name, call in calls.items()})

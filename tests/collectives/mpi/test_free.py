@@ -52,7 +52,8 @@ def test_afterwards_every_call_is_one_error(communicator):
     calls = (lambda: made.allreduce(np.ones(3)), lambda: made.ibcast(np.ones(3)), lambda: made.alloc(3), made.barrier,
              lambda: made.split(0), lambda: made.subset([0]), lambda: made.messages, made.check_lost, made.shrink,
              lambda: made.allgather_objects(1), lambda: made.topology,
-             made.choose_as_if_shared, lambda: made.allreduce_shared(np.ones(3)), made.lasting_messages, made.links)
+             lambda: made.algorithms.choose_as_if_shared(), lambda: made.allreduce_shared(np.ones(3)),
+             made.fault_tolerant_messages, made.links)
     for call in calls:
         with pytest.raises(CommError, match="has been freed: expected no call on it"):
             call()

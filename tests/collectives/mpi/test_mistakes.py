@@ -79,7 +79,7 @@ def test_alloc_of_some_of_the_ranks(communicator, last, monkeypatch):
     for ranks, wanted in ((some, some.rank), (again, None)):
         with pytest.raises(CommError) as caught:
             ranks.alloc(250)
-        assert caught.value.everywhere and caught.value.rank_in_part == wanted
+        assert caught.value.everywhere and caught.value.rank_in_subset == wanted
 
 
 def refuse_memory(monkeypatch):

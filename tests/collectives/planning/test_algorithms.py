@@ -24,13 +24,13 @@ from tests.collectives.cases import (
 )
 
 
-def stated(collective, name, what, default):
-    """What the planner's module says of itself."""
-    return getattr(algorithm.modules()[collective, parse_pattern(name).shape], what, default)
+def planner(collective, name):
+    """The planner, with what it says of itself."""
+    return algorithm.registry()[collective, parse_pattern(name).shape]
 
 
 def sums_that_depend_on_no(*what):
-    return [pair for pair in EVERY_NAME if "reduce" in pair[0] and not {*what} & {*stated(*pair, "SUM_DEPENDS_ON", ())}]
+    return [pair for pair in EVERY_NAME if "reduce" in pair[0] and not {*what} & {*planner(*pair).sum_depends_on}]
 
 
 every_name = pytest.mark.parametrize(("collective", "name"), EVERY_NAME)
@@ -128,14 +128,13 @@ def test_messages_are_no_longer_than_a_chunk(collective, name):
 
 @every_name
 def test_cost_is_as_stated(collective, name):
-    module = algorithm.modules()[collective, parse_pattern(name).shape]
-    n_chunks = stated(collective, name, "COST_CHUNKS", 1)
+    stated = planner(collective, name)
     for n_ranks in range(2, 34):
         topology = Topology.from_ranks_per_node(n_ranks, 3)
         is_tree = parse_pattern(name).shape == "tree"
-        claim = module.cost(trees.build(parse_pattern(name), topology)) if is_tree else module.cost(n_ranks)
+        claim = stated.cost(trees.build(parse_pattern(name), topology)) if is_tree else stated.cost(n_ranks)
         n_elems = 64 * n_ranks
-        call = Call(topology, n_elems, n_elems // n_chunks)
+        call = Call(topology, n_elems, n_elems // stated.cost_chunks)
         counted = measured_cost(planners.plans(collective, parse_pattern(name), call))
         assert counted.rounds == claim.rounds
         assert (counted.sent, counted.received) == pytest.approx((claim.sent, claim.received))

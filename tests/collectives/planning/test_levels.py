@@ -10,7 +10,7 @@ from scaffe.collectives.model.simulator import LevelSimulation, SimulationError
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.levels import Across, Levels, Within, relocated, shares
+from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, relocated, shares
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.planning.planners import spans_nodes
 from scaffe.collectives.topology import Topology
@@ -112,9 +112,9 @@ def test_by_hand():
     """Two nodes of two ranks: each rank owns half, and meets the rank of its number."""
     phases = Levels("allreduce", Topology([0, 0, 1, 1]), 256).phases(3, is_split=True)
     halves = ((0, 128, 0), (128, 256, 1))
-    assert [phase for phase in phases if isinstance(phase, Within)] == [
-        Within("reduce_scatter", 0, 256, parts=halves), Within("allgather", 0, 256, parts=halves)]
-    (across,) = [phase for phase in phases if isinstance(phase, Across)]
+    assert [phase for phase in phases if isinstance(phase, IntraNodePhase)] == [
+        IntraNodePhase("reduce_scatter", 0, 256, parts=halves), IntraNodePhase("allgather", 0, 256, parts=halves)]
+    (across,) = [phase for phase in phases if isinstance(phase, InterNodePhase)]
     assert (across.group.ranks, across.group.intervals) == ((1, 3), ((128, 256),))
 
 
@@ -123,7 +123,7 @@ def test_every_rank_of_a_node_goes_across_with_its_share_alone():
     for collective, pattern in (("reduce", "C"), ("allreduce", "R"), ("bcast", "C"), ("reduce_scatter", "R")):
         for rank in range(32):
             groups = [phase.group for phase in Levels(collective, topology, 32_768).phases(rank, is_split=True)
-                      if isinstance(phase, Across)]
+                      if isinstance(phase, InterNodePhase)]
             assert [group.ranks for group in groups] == [tuple(range(rank % 8, 32, 8))]
             assert sum(stop - start for start, stop in groups[0].intervals) == 32_768 // 8
             plans = [groups[0].plan(collective, parse(f"S{pattern}").pattern, place, 32_768, 32_768)
@@ -135,7 +135,7 @@ def test_the_smallest_node_says_how_many_shares_there_are():
     topology = Topology([0] * 5 + [1] * 3 + [2] * 4)
     levels = Levels("allreduce", topology, 1000)
     members = {tuple(phase.group.ranks) for rank in range(12) for phase in levels.phases(rank, is_split=True)
-               if isinstance(phase, Across)}
+               if isinstance(phase, InterNodePhase)}
     assert members == {(0, 5, 8), (1, 6, 9), (2, 7, 10)}
 
 

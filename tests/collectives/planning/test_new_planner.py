@@ -16,37 +16,30 @@ from tests.collectives.test_mpi import pytestmark as needs_mpirun
 
 STAR = '''"""Reduce by sending everything straight to the root. Cost: P - 1 messages at the root, one after another."""
 
-from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.call import Cost
+from scaffe.collectives.planning.call import Call, Cost, planner
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
 
-NAMES = ("S",)
 
-
-def plan(rank: int, call: Call) -> list[Step]:
+@planner("reduce", "star", lambda n_ranks: Cost(1, 1, n_ranks - 1), names=("S",))
+def star(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`."""
     others = [other for other in range(call.n_ranks) if other != call.root]
     if rank != call.root:
         return [Send(call.root, *interval) for interval in chunks(0, call.n_elems, call.chunk_elems)]
     return [RecvReduce(other, *interval) for other in others
             for interval in chunks(0, call.n_elems, call.chunk_elems)]
-
-
-def cost(n_ranks: int) -> Cost:
-    """As above."""
-    return Cost(1, 1, n_ranks - 1)
 '''
 
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """A folder whose planners are found too."""
-    (tmp_path / "reduce_star.py").write_text(STAR)
+    (tmp_path / "star.py").write_text(STAR)
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
     algorithm.forget()
     yield tmp_path
     monkeypatch.undo()
-    sys.modules.pop(f"{algorithms.__name__}.reduce_star", None)
+    sys.modules.pop(f"{algorithms.__name__}.star", None)
     algorithm.forget()
 
 
@@ -57,7 +50,7 @@ def test_one_file_is_enough_for_the_simulator_and_tune(scratch):
     for n_ranks in (1, 2, 5, 8):
         for root in range(n_ranks):
             check("reduce", "S", Call(topologies(n_ranks)[2], 37, 5, root), seed=root)
-    claim = algorithm.modules()["reduce", "star"].cost(8)
+    claim = algorithm.registry()["reduce", "star"].cost(8)
     counted = measured_cost(planners.plans("reduce", parse_pattern("S"), Call(Topology.flat(8), 64, 64)))
     assert (counted.sent, counted.received) == (claim.sent, claim.received)
 

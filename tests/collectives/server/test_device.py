@@ -6,7 +6,7 @@ import pytest
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.workers.device_rows import DeviceRows, DeviceUpdate
+from scaffe.collectives.server.workers.buffers import DeviceRows, DeviceUpdate
 from tests import pretend
 
 N_ROWS, ROW_ELEMS, N_CLOCKS = 23, 7, 5
@@ -123,7 +123,7 @@ def test_the_host_copies_rows_in_the_tables_order(cp):
     server = ParameterServer(Communicator.single())
     batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [5, 3, 4, 2], memory="device")
     assert batch.index.is_slice
-    assert batch.places.tolist() == [3, 1, 2, 0]
+    assert batch.positions.tolist() == [3, 1, 2, 0]
 
 
 def test_the_worker_never_waits_for_the_device(cp):

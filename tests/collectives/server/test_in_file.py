@@ -48,13 +48,13 @@ def test_little_of_a_table_is_in_memory(tmp_path, slack):
     seen = np.empty(N_ELEMS, np.float32)
     for _ in range(2):
         rows = batch.read()[0]
-        for piece in batch.pieces(rows):
-            seen[piece] = rows[piece]
+        for chunk in batch.chunks(rows):
+            seen[chunk] = rows[chunk]
         batch.post_read()
         assert resident(tmp_path) <= RESIDENT_BYTES
         pushed = batch.pre_update()[0]
-        for piece in batch.pieces(pushed):
-            pushed[piece] = 2
+        for chunk in batch.chunks(pushed):
+            pushed[chunk] = 2
         batch.update()
         server.clock()
     server.close()

@@ -24,7 +24,7 @@ def passed(rank, epoch, memory, rows):
     for again in range(MOST_TIMEOUTS):
         if status == passes.TIMED_OUT:
             status = passes.run_pass(
-                memory.ctypes.data, rank, N_RANKS, np.uint32(epoch), again > 0, 7, tables.pieces, tables.sources,
+                memory.ctypes.data, rank, N_RANKS, np.uint32(epoch), again > 0, 7, tables.chunks, tables.sources,
                 tables.targets, addresses, kernels.block_for(rows.dtype), OPS.index("sum"), POLLS, LIVENESS_INTERVAL)
     return status
 

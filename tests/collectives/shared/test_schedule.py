@@ -23,7 +23,7 @@ def test_every_element_once(collective, n_ranks, n_elems, cut):
     seen = np.zeros(n_elems, int)
     for start, end in ((0, edge), (edge, n_elems)):
         tables = schedule.tables(collective, n_ranks, n_elems, root, 4, start, end)
-        for first, last, segment in tables.pieces:
+        for first, last, segment in tables.chunks:
             assert start <= first < last <= end
             seen[first:last] += 1
             owner = next(rank for rank in range(n_ranks) if first < (rank + 1) * n_elems // n_ranks)
@@ -52,8 +52,8 @@ def test_sums_are_in_rank_order_whatever_the_root():
     (1 << 24, 2, 1 << 17),    # and at most 512 KiB
 ])
 def test_pieces_balance_the_ranks_work(n_elems, n_ranks, piece):
-    assert schedule.piece_elems(n_elems, n_ranks, 4) == piece
-    lengths = np.diff(schedule.tables("allreduce", n_ranks, n_elems, 0, 4, 0, n_elems).pieces[:, :2])
+    assert schedule.chunk_elems(n_elems, n_ranks, 4) == piece
+    lengths = np.diff(schedule.tables("allreduce", n_ranks, n_elems, 0, 4, 0, n_elems).chunks[:, :2])
     assert lengths.max() == min(piece, n_elems)
 
 

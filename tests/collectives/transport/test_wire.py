@@ -6,7 +6,7 @@ import pytest
 from scaffe.collectives.planning.algorithm import parse, parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.planners import plan
-from scaffe.collectives.runtime.executor import Execution
+from scaffe.collectives.runtime.engine import Execution
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire_kernels
 from scaffe.collectives.transport.wire import WireTransport

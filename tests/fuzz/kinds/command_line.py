@@ -18,11 +18,11 @@ import numpy as np
 
 from scaffe import environment, start_watch
 from scaffe.cli.main import main
-from scaffe.cores import OPENMP
 from scaffe.errors import UsageError
 from scaffe.flags import Flags
 from scaffe.flags.flag import Flag, Range, truth
 from scaffe.proto import caffe_pb2
+from scaffe.threads import OPENMP
 from tests.fuzz.children import Files
 from tests.fuzz.commands import verdict
 from tests.fuzz.kind import Kind

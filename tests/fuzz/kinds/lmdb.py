@@ -10,10 +10,10 @@ import lmdb
 import numpy as np
 
 from scaffe.data.convert.mean import mean_image
-from scaffe.data.errors import DataError
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.database import open_database
 from scaffe.data.sources.source import Source
+from scaffe.errors import DataError
 from tests.fuzz.children import Files
 from tests.fuzz.kind import Kind, one_file
 from tests.fuzz.mutators import protobuf

@@ -11,7 +11,7 @@ import unicodedata
 from pathlib import Path
 from xml.etree import ElementTree
 
-from scaffe.cli.commands import parse_log, plot, report, scaling
+from scaffe.cli.commands.logs import parse_log, plot, report, scaling
 from scaffe.errors import UserError
 from tests.fuzz.children import Files
 from tests.fuzz.kind import Kind, one_file
@@ -72,13 +72,13 @@ def read(folder: Path) -> None:
 
 def _run(folder: Path) -> None:
     if (folder / "log").exists():
-        parse_log.main([str(folder / "log"), str(folder)])
+        parse_log([str(folder / "log"), str(folder)])
         with contextlib.suppress(UserError):  # a run that is not at its end, for one
-            scaling.main(["-strong", str(folder / "log"), "-plot", str(folder / "scaling.svg")])
+            scaling(["-strong", str(folder / "log"), "-plot", str(folder / "scaling.svg")])
     else:
-        plot.main([str(folder / "trace.json")])
-        plot.main([str(folder / "trace.json"), "-output", str(folder / "trace.png"), "-start", "0.001"])
-    report.main([str(folder), "-output", str(folder / "report.html")])
+        plot([str(folder / "trace.json")])
+        plot([str(folder / "trace.json"), "-output", str(folder / "trace.png"), "-start", "0.001"])
+    report([str(folder), "-output", str(folder / "report.html")])
 
 
 KIND = Kind(seeds, read, one_file(number, spoil, as_json, value))

@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, Any] = {  # of the functions that make plans
     "batch_norm": (NormSpec(IMAGES, 1e-5, 0.9),), "softmax_loss": (LossSpec(2, 3),)}
 DRAWING = ("dropout", "uniform")  # these take what ``draws`` gives
 OWN_FILES = {  # more than one plan of a backend for one function: which is taken depends on the machine or the case
-    "convolution": ("cpu.portable_convolution.Convolution", "cpu.onednn.convolution.Convolution",
+    "convolution": ("cpu.conv.portable.Convolution", "cpu.onednn.convolution.Convolution",
                     "cuda.products.Convolution", "cuda.cudnn.convolution.Convolution"),
     "inner_product": ("cpu.inner_product_plan.InnerProduct", "cpu.onednn.inner_product.InnerProduct"),
     "pooling": ("cpu.portable_pooling.Pooling", "cpu.onednn.pooling.Pooling"),
@@ -127,8 +127,7 @@ def test_a_backend_that_lacks_something_is_found() -> None:
 
 def test_elementwise_kernels_are_those_of_their_files() -> None:
     for package in (cpu, cuda):
-        sums = "columns" if package is cpu else "channels"
-        for family, name in (("elementwise", "relu_forward"), ("softmax", "softmax_rows"), (sums, "scale_sums")):
+        for family, name in (("elementwise", "relu_forward"), ("softmax", "softmax_rows"), ("channels", "scale_sums")):
             module = importlib.import_module(f"{package.__name__}.{family}")
             assert getattr(package, name) is getattr(module, name)
     np.testing.assert_array_equal(cpu.xp.ones(2), np.ones(2))

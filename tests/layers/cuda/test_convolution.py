@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda, device, extents
 from scaffe.layers.kernels.cuda import products
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans

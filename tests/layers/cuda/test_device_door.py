@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
 from tests import pretend
 

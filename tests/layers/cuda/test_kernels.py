@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
-from scaffe.layers.kernels.cuda.reductions import check_finite, sum_of_squares
+from scaffe.layers.kernels.cuda.updates import check_finite, sum_of_squares
 from scaffe.layers.kernels.extents import n_words
 from scaffe.layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, shifted, stored, wide
@@ -222,11 +222,11 @@ def test_elements(cp: Any, n_elems: int, dtype: np.dtype) -> None:
             cuda.relu_backward(shifted(cp, x, by), cp.asarray(gy), gx, slope)
             close(gx, np.where(double(x) > 0, double(gy), slope * double(gy)), dtype)
             signs = cp.asarray(np.full(n_words(n_elems), 7, np.uint32))
-            cuda.note_signs(shifted(cp, x, by), signs)
+            cuda.save_sign_mask(shifted(cp, x, by), signs)
             np.testing.assert_array_equal(signs.get(), reference.sign_words(double(x)))
             inplace, apart = cp.asarray(gy), cp.empty(n_elems, dtype)
             for gx, source in ((inplace, inplace), (apart, cp.asarray(gy))):
-                cuda.relu_backward_signs(signs, source, gx, slope)
+                cuda.relu_backward_mask(signs, source, gx, slope)
                 close(gx, np.where(double(x) > 0, double(gy), slope * double(gy)), dtype)
             total = double(x) + double(gy)
             y = shifted(cp, x, by)

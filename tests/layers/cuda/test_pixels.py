@@ -10,7 +10,7 @@ import pytest
 from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.source import Run
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda
 from tests.layers.cuda.rig import double, every_dtype
 from tests.reference.transform import transform_one

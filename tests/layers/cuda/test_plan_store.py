@@ -14,11 +14,11 @@ from scaffe.layers.kernels.cuda.cudnn.plans import Choice
 PROGRAM = """
 import sys
 from pathlib import Path
-from scaffe.layers.kernels.cuda.cudnn import plan_store
+from scaffe.layers.kernels.cuda.cudnn import plans
 for n in range(20):
-    with plan_store.turn():
-        known = plan_store.find("count")
-        plan_store.keep("count", plan_store.Choice(str(int(known.plan if known else 0) + 1), b"x\\n" * n))
+    with plans.turn():
+        known = plans.find("count")
+        plans.keep("count", plans.Choice(str(int(known.plan if known else 0) + 1), b"x\\n" * n))
 """
 
 

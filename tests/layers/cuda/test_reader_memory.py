@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.kernels import cuda
-from scaffe.layers.kernels.cuda import batches
+from scaffe.layers.kernels.cuda import copies
 from tests import pretend
 
 
@@ -48,7 +48,7 @@ def test_every_batch_arrives_though_its_memory_is_written_again(cp, readers):
 @pretend.needs_compiler
 def test_what_readers_fill_is_not_copied_by_the_main_thread(cp, monkeypatch):
     copied = []
-    monkeypatch.setattr(batches.np, "copyto", lambda target, source: copied.append(source.shape))
+    monkeypatch.setattr(copies.np, "copyto", lambda target, source: copied.append(source.shape))
     allocate = cuda.batch_allocator()
     staging = cuda.staging(Feed(allocate(20)[:15], allocate(3)).next)  # a part: the last batches may be smaller
     staging.next()

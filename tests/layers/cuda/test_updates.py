@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.specs import Segment
 from tests.layers.cuda.rig import close, double, numbers

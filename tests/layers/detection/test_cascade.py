@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.layers.cases_cascade import GROUPS, MAPS, OPTIONS, REGIONS, SPREAD
 from tests.layers.rig import Rig, spread
 from tests.reference import cascade as reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.detection.proposal import RATIOS, SCALES, base_anchors
 from tests.layers.rig import Rig, spread
 from tests.reference import forks

@@ -7,7 +7,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.yolo.boxes import CIOU, DIOU, GIOU, IOU, similarities, slopes
 from tests.layers.rig import Rig, spread
 from tests.reference import yolo as reference

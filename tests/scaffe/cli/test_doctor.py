@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from scaffe.cli.doctor import folders, job, slurm
-from scaffe.cli.doctor.finding import ABSENT, BROKEN, FINE, SLOWER, Finding, table
+from scaffe.cli.doctor import job, machine
+from scaffe.cli.doctor.machine import ABSENT, BROKEN, FINE, SLOWER, Finding, table
 from tests.mpirun import ROOT, mpirun
 
 RANK = {"n_cores": 2, "is_right": True}
@@ -19,7 +19,7 @@ RANK = {"n_cores": 2, "is_right": True}
 def judged(code=0, errors="", jobs=1, n_ranks=2, threads=True, **rank):
     said = {"n_ranks": n_ranks, "n_nodes": 1, "threads": threads, "ranks": [{**RANK, **rank}] * n_ranks}
     output = "" if code else "\n".join(["a line of the launcher's", *[json.dumps(said)] * jobs])
-    return list(job.judge("/usr/bin/mpirun", lambda words: (code, output, errors)))
+    return list(job.judge_launcher("/usr/bin/mpirun", lambda words: (code, output, errors)))
 
 
 def test_a_job_that_works():
@@ -64,15 +64,15 @@ def test_what_costs_speed(monkeypatch):
     ("MPI plugin types are... none", SLOWER),
 ])
 def test_srun(words, state):
-    assert slurm.judge("/usr/bin/srun", words.split()).state == state
+    assert job.judge_srun("/usr/bin/srun", words.split()).state == state
 
 
 def test_a_cache_that_others_can_write(monkeypatch, tmp_path):
     (tmp_path / "open").mkdir(mode=0o777)
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "open"))
-    monkeypatch.setattr(folders.tempfile, "tempdir", str(tmp_path))
-    cache, temporary = folders.check()
+    monkeypatch.setattr(machine.tempfile, "tempdir", str(tmp_path))
+    cache, temporary = machine.check_folders()
     assert cache.state == SLOWER and str(tmp_path / "open") in cache.said and "SCAFFE_CACHE" in cache.to_type
     assert temporary.subject == "temporary"
 

@@ -6,7 +6,7 @@ from scaffe.cli import main as cli
 from scaffe.errors import UsageError
 from scaffe.flags import REQUIRED, Flags, number, whole
 from scaffe.flags.flag import Range, kind_of, truth
-from scaffe.memory.amount import amount
+from scaffe.memory.options import amount
 
 
 def flags():

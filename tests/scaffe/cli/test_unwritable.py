@@ -11,10 +11,10 @@ import pytest
 import scaffe as caffe
 from scaffe import atomic_files, log, private_files
 from scaffe.cli import main as cli
-from scaffe.cli.commands.install_tools import MARK
+from scaffe.cli.commands.this_machine import MARK
 from scaffe.collectives.errors import CommError
-from scaffe.data.errors import DataError
 from scaffe.data.records.idx import write_idx
+from scaffe.errors import DataError
 from scaffe.layers.kernels.cuda.cudnn import plans
 from tests.full_disk import full_disk
 from tests.scaffe.cli.test_every_command import LEARN, NET

@@ -18,8 +18,8 @@ from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.memory.problem.activations import reuse_activations
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import reuse_activations
 from scaffe.nets.build import build_net
 from scaffe.nets.cuda_graphs import can_record, stretches
 from scaffe.proto import caffe_pb2
@@ -56,7 +56,7 @@ def counted(name, dtype, batch):
         net.clear_param_diffs()
         net.forward()
         net.backward()
-        net.params.settle_all()
+        net.params.write_all_cleared_diffs()
     return found, 2 * sum(can for _, _, can in stretches([can_record(node.layer) for node in net.nodes], ()))
 
 

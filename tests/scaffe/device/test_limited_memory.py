@@ -31,20 +31,21 @@ from scaffe.memory.backing.store import BACK, OUT, WAITS
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do
 from scaffe.memory.plan.schedule import schedule
-from scaffe.memory.problem import chunks, tensors
-from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.run import tested_nets as tested_module
-from scaffe.memory.run.forecast import predicted_on_gpu
+from scaffe.memory.problem import layer_groups, tensors
+from scaffe.memory.problem.costs import made_in_passes
+from scaffe.memory.problem.device_bytes import bytes_of_test_net
+from scaffe.memory.problem.tensors import activation_tensors
+from scaffe.memory.run import testing_nets as tested_module
 from scaffe.memory.run.limited_passes import limit_forward
-from scaffe.nets import activation_memory, graph
-from scaffe.nets.arena import aligned
+from scaffe.memory.run.report import forecast_on_gpu
+from scaffe.nets import graph
+from scaffe.nets.blob_memory import aligned
 from scaffe.nets.build import build_net
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers
-from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
-from scaffe.training import device_memory
+from scaffe.training import limited_memory
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
@@ -66,8 +67,8 @@ def on_device(monkeypatch, tmp_path):
     """The pretend CuPy is there, or the real one; every array counts."""
     monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     monkeypatch.setattr(tensors, "rounded", aligned)
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(extents, "BLOCK_BYTES", 60_000)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(precision, "tf32", precision.tf32)  # which commands set
@@ -138,12 +139,12 @@ def test_what_is_computed_again_has_the_same_bits(tmp_path):
     needed, left = (int(n.replace(",", "")) for n in re.search(r"need ([\d,]+) .*, ([\d,]+) are", str(raised.value))
                     .groups())
     solver = solver_of(tmp_path, memory=str(int(least) - left + int(1.01 * needed)), placement="recompute")
-    names = {part.name for part, choice in zip(limited(solver).iteration.parts, limited(solver).plan.choices,
-                                               strict=True) if choice is Choice.AGAIN}
+    names = {part.name for part, choice in zip(limited(solver).iteration.tensors, limited(solver).plan.choices,
+                                               strict=True) if choice is Choice.RECOMPUTE}
     assert trained(solver) == expected
     assert "c2" in names
-    assert limited(solver).executor.repeated > 0
-    assert not limited(solver).mover.saved
+    assert limited(solver).executor.recomputed_seconds > 0
+    assert not limited(solver).mover.offloaded
 
 
 POOLED = """layer { name: "in" type: "Input" top: "x" top: "label" input_param {
@@ -162,15 +163,15 @@ def test_summary_plans_for_a_gpu_with_the_arrays_that_it_has():
                               Context(0, kernels, np.dtype(np.float32), Stream(1))) for kernels in (cpu, cuda))
     fuse_layers(net, backward=True)
     expected, found = ({(part.name, part.n_bytes, part.forward, part.backward) for part in parts_there}
-                       for parts_there in ([each.part for each in planned_arrays(net)],
-                                           predicted_on_gpu(on_host, "100%", "auto").iteration.parts))
+                       for parts_there in ([each.tensor for each in activation_tensors(net)],
+                                           forecast_on_gpu(on_host, "100%", "auto").iteration.tensors))
     assert found == expected
     of_data = {name: backward for name, _, forward, backward in found if forward}
     assert of_data["p"] == (9,) and of_data["n"] == (8, 9)  # LRN's backward is step 9, the inner product's 8
 
 
 def everything_moves(iteration, n_bytes, bandwidth):
-    return schedule(iteration, [Choice.MOVE] * len(iteration.parts), n_bytes, bandwidth)
+    return schedule(iteration, [Choice.MOVE] * len(iteration.tensors), n_bytes, bandwidth)
 
 
 @pytest.mark.parametrize("text", ["iter_size: 2 clip_gradients: 0.5", pytest.param(
@@ -180,8 +181,8 @@ def test_histories_pass_through_memory(tmp_path, text, monkeypatch):
     monkeypatch.setitem(PLACEMENTS, "move", everything_moves)  # else some may stay
     solver = solver_of(tmp_path, text, memory=limits(tmp_path, text)[0], placement="move")
     found = limited(solver)
-    left = [part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if part.lasts and choice is Choice.MOVE]
+    left = [part.name for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
+            if part.is_persistent and choice is Choice.MOVE]
     assert trained(solver) == expected
     kinds = ("history", "parameters") if "Adam" in text else ("history",)  # all gradients are needed for the others
     assert set(left) == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
@@ -192,13 +193,13 @@ def test_histories_pass_through_memory(tmp_path, text, monkeypatch):
 def moved(solver):
     """Names of the arrays that last and move."""
     found = limited(solver)
-    return {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if part.lasts and choice is Choice.MOVE}
+    return {part.name for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
+            if part.is_persistent and choice is Choice.MOVE}
 
 
 def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatch):
     expected = trained(solver_of(tmp_path))
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 2000)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 2000)
     monkeypatch.setitem(PLACEMENTS, "move", everything_moves)  # else such short ones may stay
     solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
     left = moved(solver)
@@ -232,9 +233,9 @@ def test_parameters_that_are_pulled_leave_too(tmp_path, slack, is_wide):
     for limit in limits(tmp_path, net=net, **served):
         solver = solver_of(tmp_path, net=net, memory=limit, placement="move", **served)
         found = limited(solver)
-        left |= {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+        left |= {part.name for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
                  if choice is Choice.MOVE and part.forward and part.name.endswith(" parameters")}
-        assert not any(part.lasts for part in found.iteration.parts)
+        assert not any(part.is_persistent for part in found.iteration.tensors)
         assert pulled(solver) == expected
     assert {f"{layer} parameters" for layer in (("y0", "y1", "y2") if is_wide else ("ip",))} <= left
 
@@ -265,7 +266,7 @@ def replicated(solver):
 def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide, monkeypatch):
     """What is fetched is taken over once its layer's parameters have come, which are copied out behind forward, too.
     Where gradients are clipped together, what accrues alone."""
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 1 << 25)  # so that all of them leave
+    monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 1 << 25)  # so that all of them leave
     options = {**DOWNPOUR, **given, "net": wide().replace('"constant" value: 0.01', '"xavier"') if is_wide else NET}
     text += " max_iter: 6"
     expected, left = replicated(solver_of(tmp_path, text, **options)), set()
@@ -318,13 +319,13 @@ def test_test_nets_read_parameters_that_move_layer_by_layer(tmp_path, precision,
     n_arrays = 4 if served else 2  # as long as the parameters: theirs, gradients, what is pulled and pushed
     assert REAL or peaks[0] <= int(limit) < n_arrays * solver.net.params.n_elems * 4
     for net, n_passes in zip(solver.test_nets, (2, 1), strict=True):
-        plan, lengths = net.tiers[0].plan, [part.n_bytes for part in net.tiers[0].parts]
+        plan, lengths = net.tiers[0].plan, [part.n_bytes for part in net.tiers[0].tensors]
         assert {*plan.choices} == {Choice.KEEP, Choice.MOVE}
         stay = sum(n for n, choice in zip(lengths, plan.choices, strict=True) if choice is Choice.KEEP)
-        moved = sum(lengths[number] for number in plan.parts_of(Do.FETCH))
+        moved = sum(lengths[number] for number in plan.tensors_of(Do.FETCH))
         assert net.tiers[0].mover.fetched == 3 * (stay + n_passes * moved)
-        assert not net.tiers[0].mover.saved
-        shared = next(part for part in net.tiers[0].parts if part.name == "y701 parameters")
+        assert not net.tiers[0].mover.offloaded
+        shared = next(part for part in net.tiers[0].tensors if part.name == "y701 parameters")
         assert [net.nodes[step].name for step in shared.forward] == ["y701", "again"]
 
 
@@ -346,7 +347,7 @@ def test_what_test_nets_read_is_fetched_anew_once_it_was_written_and_never_copie
             assert {*tier.plan.choices} == {Choice.KEEP}
             with monkeypatch.context() as patch:
                 patch.setattr(device, "copy_to_pinned", lambda *given: pytest.fail("copied"))
-                tier.leave()
+                tier.offload()
         solver.close()
     assert found[0] == found[1]
 
@@ -354,7 +355,7 @@ def test_what_test_nets_read_is_fetched_anew_once_it_was_written_and_never_copie
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
 def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
     limit = limits(tmp_path, TESTS, uneven())[0]
-    monkeypatch.setattr(tested_module.TestedNet, "least_bytes", lambda self, below: int(limit))
+    monkeypatch.setattr(tested_module.ArenaSharingNet, "least_bytes", lambda self, below: int(limit))
     with pytest.raises(UserError, match=f"-memory {limit}: .* are too few for the solver's test net ''.*, are [0-9,]+"):
         solver_of(tmp_path, TESTS, uneven(), memory=limit)
 
@@ -418,14 +419,14 @@ def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path, serv
     for run, way in ((passes._forward_runs, "forward"), (passes._backward_runs, "backward")):
         stretches[way] = [(first, last) for first, last, can in run if can]
         assert all((way, first) in recorded for first, _ in stretches[way])
-    moving = (Do.SAVE, Do.GONE, Do.FETCH, Do.HERE)
+    moving = (Do.OFFLOAD, Do.OFFLOADED, Do.FETCH, Do.FETCHED)
     for first, last in stretches["forward"]:
         heads = [i for i in range(first, last + 1) if not solver.net.nodes[i].fused_offset]
         inner = [tier.plan.before[i] for i in heads[1:]] + [tier.plan.after[i - 1] for i in heads[1:]]
         assert not any(action.do in moving for actions in inner for action in actions)
     for first, last in stretches["backward"]:
         steps = [solver.net.steps.backward(i)[0] for i in range(last, first - 1, -1)]
-        assert len(steps) == 1 or not any(action.do is Do.HERE for s in steps[1:] for action in tier.plan.before[s])
+        assert len(steps) == 1 or not any(action.do is Do.FETCHED for s in steps[1:] for action in tier.plan.before[s])
     solver.strategy.finish()
     solver.close()
 
@@ -437,11 +438,11 @@ def test_what_is_copied_is_what_the_plan_says(tmp_path, served):
     solver.strategy.begin()
     with late():
         solver.step(3)
-        before = tier.mover.saved, tier.mover.fetched
+        before = tier.mover.offloaded, tier.mover.fetched
         solver.step(2)
-    lengths = [part.n_bytes for part in tier.iteration.parts]
-    for moved, was, do in zip((tier.mover.saved, tier.mover.fetched), before, (Do.SAVE, Do.FETCH), strict=True):
-        assert moved - was == 2 * sum(lengths[number] for number in tier.plan.parts_of(do)) > 0
+    lengths = [part.n_bytes for part in tier.iteration.tensors]
+    for moved, was, do in zip((tier.mover.offloaded, tier.mover.fetched), before, (Do.OFFLOAD, Do.FETCH), strict=True):
+        assert moved - was == 2 * sum(lengths[number] for number in tier.plan.tensors_of(do)) > 0
     solver.strategy.finish()
     solver.close()
 
@@ -457,7 +458,7 @@ def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_pat
     block, pinned = pool.Block.__init__, memory.alloc_pinned_memory
     monkeypatch.setattr(pool.Block, "__init__", lambda self, n_bytes: made.append(n_bytes) or block(self, n_bytes))
     monkeypatch.setattr(device.load().cuda, "alloc_pinned_memory", lambda n: made.append(n) or pinned(n))
-    saved, waits = limited(solver).mover.saved, []
+    saved, waits = limited(solver).mover.offloaded, []
     with late():
         for each in (usual, solver):
             pretend.settings.waits.clear()
@@ -466,7 +467,7 @@ def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_pat
                 each.strategy.apply(0.01, iteration)
             waits.append(list(pretend.settings.waits))
     assert waits[0] == waits[1] == ["get"] * 3  # the data layer draws on the host
-    assert limited(solver).mover.saved > saved
+    assert limited(solver).mover.offloaded > saved
     assert not made
     for each in (usual, solver):
         each.strategy.finish()
@@ -588,9 +589,9 @@ def test_what_test_nets_take_is_counted(tmp_path):
             used.append(memory.counters.used - before)
         test = next(iter(solver.test_nets), None)
         solver.close()
-    lasting = activation_memory.testing_bytes(test) - made_in_passes(test)
+    lasting = bytes_of_test_net(test) - made_in_passes(test)
     assert lasting == pytest.approx(used[1] - used[0], rel=0.01)
-    assert peaks[1] - peaks[0] <= activation_memory.testing_bytes(test)
+    assert peaks[1] - peaks[0] <= bytes_of_test_net(test)
     assert [blob.shape for blob in test.own_blobs] == [(3000, 20), (3000,)]
     assert all(not isinstance(blob.data_flat, np.ndarray) for node in test.nodes for blob in node.layer.blobs)
     shared = [to_host(found.node(name).layer.blobs[0].data) for found, name in ((solver.net, "mid"), (test, "again"))]
@@ -604,14 +605,14 @@ def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatc
     found = solver_of(tmp_path, memory="99%", **served)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     least, whole = limited(found).least, limited(found).limit.n_bytes
-    free = least + (whole - least) // 4 - device_memory.scratch_bytes()
-    monkeypatch.setattr(device, "free_bytes", lambda: int(free / (1 - device_memory.SPARE)))
+    free = least + (whole - least) // 4 - limited_memory.scratch_bytes()
+    monkeypatch.setattr(device, "free_bytes", lambda: int(free / (1 - limited_memory.SPARE)))
     capfd.readouterr()
     solver = solver_of(tmp_path, **served)
     assert re.search(r"Memory: training takes [\d.]+ MB on the device, [\d.]+ MB are free: what does not fit moves to "
                      "the host", capfd.readouterr().err)
     assert trained(solver) == expected
-    assert limited(solver).mover.saved or limited(solver).executor.repeated, limited(solver).plan.choices
+    assert limited(solver).mover.offloaded or limited(solver).executor.recomputed_seconds, limited(solver).plan.choices
     assert not served or moved(solver)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     with pytest.raises(UserError, match="are too few; this net trains in"):
@@ -628,8 +629,8 @@ def test_a_timeline_gets_the_copies_as_a_lane(tmp_path):
     waits = [(label, seconds) for thread, label, seconds in spans if thread == WAITS]
     assert {label for label, _ in waits} == {"wait"} and all(seconds >= 0 for _, seconds in waits)
     tier = limited(solver)
-    assert len(copies) > 2 * len(tier.plan.parts_of(Do.SAVE))
-    assert len(waits) > 2 * len(tier.plan.parts_of(Do.GONE))
+    assert len(copies) > 2 * len(tier.plan.tensors_of(Do.OFFLOAD))
+    assert len(waits) > 2 * len(tier.plan.tensors_of(Do.OFFLOADED))
 
 
 def test_the_speed_of_the_link_is_measured_once(tmp_path, monkeypatch):
@@ -644,9 +645,9 @@ def test_the_speed_of_the_link_is_measured_once(tmp_path, monkeypatch):
 def test_ranks_of_one_device_share_what_is_free(tmp_path, monkeypatch):
     solver = solver_of(tmp_path)
     monkeypatch.setattr(device, "free_bytes", lambda: 1000)
-    has = device_memory._free_bytes(solver, 1) - 950
-    assert has == (solver.net.params.data.nbytes + solver.net.params.diff.nbytes + device_memory.scratch_bytes())
-    assert device_memory._free_bytes(solver, 2) == has + 475
+    has = limited_memory._free_bytes(solver, 1) - 950
+    assert has == (solver.net.params.data.nbytes + solver.net.params.diff.nbytes + limited_memory.scratch_bytes())
+    assert limited_memory._free_bytes(solver, 2) == has + 475
     solver.close()
 
 
@@ -681,9 +682,9 @@ def test_a_net_that_runs_forward_alone_reads_its_parameters_layer_by_layer(tmp_p
                 found[-1] += [to_host(net.blobs[name].data).tobytes() for name in ("loss", "c3")]
         net.close()
     assert found[0] == found[1] == found[2]
-    assert {part.name for part in tier.iteration.parts if part.lasts} == {
+    assert {part.name for part in tier.iteration.tensors if part.is_persistent} == {
         "ip parameters", "mid parameters", "out parameters"}
-    assert tier.mover.fetched and not tier.plan.parts_of(Do.SAVE)
+    assert tier.mover.fetched and not tier.plan.tensors_of(Do.OFFLOAD)
 
 
 @pytest.mark.thorough

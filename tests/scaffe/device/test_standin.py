@@ -91,7 +91,7 @@ def test_a_broken_rule_is_noticed(tmp_path, lenet, name):
 
 
 def test_a_helper_without_its_device_is_noticed(tmp_path):
-    mutant = "collectives/runtime/ranks.py", "make_current(self._gpu)", "pass"
+    mutant = "collectives/runtime/device_on_demand.py", "make_current(self._gpu)", "pass"
     found = run(tmp_path, "collectives", n_ranks=2, kind="staged", mutant=mutant)
     assert all(each["faults"][NO_DEVICE] and 0 in each["contexts"] for each in found)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.data.feeds.parameters import read_mean_array
-from scaffe.errors import UserError
+from scaffe.errors import DataError, UserError
 from scaffe.files import read_model
 from scaffe.nets.devices import load_kernels
 from scaffe.nets.setup import Selection, net_from_file

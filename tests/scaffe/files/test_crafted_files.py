@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from scaffe.cli.commands import plot
+from scaffe.cli.commands.logs import plot
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.tuning.table import TuningTable
 from scaffe.errors import ExpectedError, UserError
@@ -98,7 +98,7 @@ def test_a_model_of_blobs_without_end(tmp_path):
 READERS = {
     "prototxt": lambda path: read_message(path, caffe_pb2.NetParameter), "model": read_model, "state": read_state,
     "mean": read_mean, "checksum": checksum, "log": parse_log, "run": lambda path: read_run(path, "strong"),
-    "table": TuningTable.read, "plot": lambda path: plot.main([str(path)]), "model.h5": hdf5.read_model,
+    "table": TuningTable.read, "plot": lambda path: plot([str(path)]), "model.h5": hdf5.read_model,
 }
 
 
@@ -115,6 +115,6 @@ def test_brackets_without_end(tmp_path):
     with pytest.raises(CommError, match="a.json"):
         TuningTable.read(tmp_path / "a.json")
     with pytest.raises(UserError, match="a.json: not a trace"):
-        plot.main([str(tmp_path / "a.json")])
+        plot([str(tmp_path / "a.json")])
     with pytest.raises(UserError, match="absent: no such file"):
-        plot.main([str(tmp_path / "absent")])
+        plot([str(tmp_path / "absent")])

@@ -25,7 +25,7 @@ def lane_of(move, shown=lambda *span: None):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(disk_lanes, "PIECE_BYTES", PAGE_BYTES)
+    monkeypatch.setattr(disk_lanes, "CHUNK_BYTES", PAGE_BYTES)
 
 
 @pytest.mark.parametrize("n_pages", [1, 2, 7])

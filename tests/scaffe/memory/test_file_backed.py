@@ -14,7 +14,7 @@ from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.mapped_memory import HUGE_BYTES, PAGE_BYTES, inner
 from scaffe.memory.backing import file_backed
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.nets.flat_params import FlatParams, Param
 
@@ -23,7 +23,7 @@ SINGLE = np.dtype(np.float32)
 
 @pytest.fixture
 def backed(tmp_path):
-    made = BackedMemory(SpillFile(str(tmp_path)))
+    made = FileBackedMemory(SpillFile(str(tmp_path)))
     yield made
     made.file.close()
 
@@ -111,7 +111,7 @@ def test_addresses_follow_what_is_made_not_what_the_disk_has_free(tmp_path, monk
     """Ninety terabytes, as parallel file systems have."""
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=90 << 30, f_frsize=1 << 10))
     before = addresses()
-    memories = [BackedMemory(SpillFile(str(tmp_path))) for _ in range(4)]
+    memories = [FileBackedMemory(SpillFile(str(tmp_path))) for _ in range(4)]
     for number, memory in enumerate(memories):
         memory.zeros(1000, SINGLE)[...] = number
     assert memories[0].file.free_bytes > 80 << 40
@@ -147,10 +147,9 @@ LIMITED = """
 import resource, sys
 import numpy as np
 from scaffe.errors import UserError
-from scaffe.memory.backing import windows
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.spill_file import SpillFile
-backed = BackedMemory(SpillFile(sys.argv[1]))
+backed = FileBackedMemory(SpillFile(sys.argv[1]))
 backed.file.reserve = lambda n_bytes: None
 used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
 resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20),) * 2)

@@ -10,13 +10,12 @@ import pytest
 from scaffe.mapped_memory import rounded
 from scaffe.memory.plan import placements
 from scaffe.memory.plan.cost_model import predict
-from scaffe.memory.plan.fitting import fitted
 from scaffe.memory.plan.greedy import least_bytes, needs
-from scaffe.memory.plan.packing import arrangement, occupied
+from scaffe.memory.plan.layout import arrangement, fitted, occupied
 from scaffe.memory.plan.placements import PLACEMENTS, pinned
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, WrongPlanError, resident_bytes
 from scaffe.memory.plan.schedule import schedule
-from scaffe.memory.problem.iteration import Again, Bandwidth, Iteration, Part
+from scaffe.memory.problem.iteration import Bandwidth, Iteration, Recompute, Tensor
 
 BANDWIDTH = Bandwidth(10.0, 8.0)
 
@@ -26,9 +25,9 @@ def chain(n_layers, n_bytes=8, seconds=1.0):
     parts, last = [], 2 * n_layers - 1
     for i in range(n_layers):
         users = sorted({last - j for j in (i, i + 1) if j < n_layers})
-        again = Again((i,), (i - 1,) if i else ())
-        parts.append(Part(f"y{i}", n_bytes, tuple(j for j in (i, i + 1) if j < n_layers), tuple(users), again))
-        parts.append(Part(f"g{i}", n_bytes, (), tuple(users)))
+        again = Recompute((i,), (i - 1,) if i else ())
+        parts.append(Tensor(f"y{i}", n_bytes, tuple(j for j in (i, i + 1) if j < n_layers), tuple(users), again))
+        parts.append(Tensor(f"g{i}", n_bytes, (), tuple(users)))
     parts = [*parts[::2], *parts[1::2]]
     return Iteration(tuple(parts), (seconds,) * (2 * n_layers))
 
@@ -42,12 +41,12 @@ def random_iteration(seed, most=6):
     for i in range(n):
         readers = [j for j in range(n) if i in reads[j]]
         needed = [j for j in (i, *readers) if rng.random() < 0.8]
-        again = Again((i,), tuple(reads[i])) if rng.random() < 0.6 else None
-        parts.append(Part(f"y{i}", rng.randint(1, 20), (i, *readers), tuple(sorted(2 * n - 1 - j for j in needed)),
+        again = Recompute((i,), tuple(reads[i])) if rng.random() < 0.6 else None
+        parts.append(Tensor(f"y{i}", rng.randint(1, 20), (i, *readers), tuple(sorted(2 * n - 1 - j for j in needed)),
                           again))
     for i in range(n):
         users = [j for j in range(n) if i in reads[j]] + [i]
-        parts.append(Part(f"g{i}", rng.randint(1, 20), (), tuple(sorted(2 * n - 1 - j for j in users))))
+        parts.append(Tensor(f"g{i}", rng.randint(1, 20), (), tuple(sorted(2 * n - 1 - j for j in users))))
     return Iteration(tuple(parts), tuple(rng.uniform(0.1, 3.0) for _ in range(2 * n)))
 
 
@@ -57,30 +56,32 @@ def with_state(iteration, seed, n_updates=0, ahead=False, late=False):
     forward may change parameters, too. Late: they are updated in some later step, from gradients that are there for
     that step alone."""
     rng, n = random.Random(seed), len(iteration.seconds) // 2
-    parts, updates = list(iteration.parts), set()
+    parts, updates = list(iteration.tensors), set()
     for i in sorted(rng.sample(range(n), n_updates or -(-n // 2))):
-        step = 2 * n - 1 - i if not n_updates else len(iteration.seconds) + len(parts) - len(iteration.parts)
+        step = 2 * n - 1 - i if not n_updates else len(iteration.seconds) + len(parts) - len(iteration.tensors)
         own, step = step, rng.randint(step, 2 * n - 1) if late else step
         updates.add(step)
-        parts.append(Part(f"h{i}", rng.randint(1, 20), (), (step,), lasts=True))
+        parts.append(Tensor(f"h{i}", rng.randint(1, 20), (), (step,), is_persistent=True))
         if late:
-            parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (own,), late=(step,), lasts=True))
+            parts.append(Tensor(f"w{i}", rng.randint(1, 20), (i,), (own,), late=(step,), is_persistent=True))
         elif not n_updates:
             y = parts[i]
-            parts[i] = replace(y, again=replace(y.again, inputs=(*y.again.inputs, len(parts))) if y.again else None)
-            parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (step,), lasts=True, changes_ahead=ahead))
-            parts.append(Part(f"d{i}", rng.randint(1, 20), (), (step,)))
+            again = replace(y.recompute, inputs=(*y.recompute.inputs, len(parts))) if y.recompute else None
+            parts[i] = replace(y, recompute=again)
+            parts.append(Tensor(f"w{i}", rng.randint(1, 20), (i,), (step,), is_persistent=True,
+                                changes_in_forward=ahead))
+            parts.append(Tensor(f"d{i}", rng.randint(1, 20), (), (step,)))
     if late:
-        parts.append(Part("d", rng.randint(1, 20), (), tuple(sorted(updates)), momentary=True))
+        parts.append(Tensor("d", rng.randint(1, 20), (), tuple(sorted(updates)), is_transient=True))
     return Iteration(tuple(parts), (*iteration.seconds, *[1.0] * n_updates), n_updates)
 
 
 def all_choices(iteration):
-    options = [[Choice.KEEP, Choice.MOVE] + [Choice.AGAIN] * bool(part.again)
-               + [Choice.BEHIND] * (part.lasts and part.may_leave)
-               + [Choice.LATE, Choice.BETWEEN] * (part.lasts and bool(part.late))
-               if part.forward or part.lasts else [Choice.KEEP]
-               for part in iteration.parts]
+    options = [[Choice.KEEP, Choice.MOVE] + [Choice.RECOMPUTE] * bool(part.recompute)
+               + [Choice.BEHIND] * (part.is_persistent and part.may_be_offloaded)
+               + [Choice.LATE, Choice.BETWEEN] * (part.is_persistent and bool(part.late))
+               if part.forward or part.is_persistent else [Choice.KEEP]
+               for part in iteration.tensors]
     return itertools.product(*options)
 
 
@@ -94,7 +95,7 @@ def best_by_force(iteration, n_bytes):
 
 
 def limits(iteration):
-    most = max(resident_bytes(iteration, schedule(iteration, [Choice.KEEP] * len(iteration.parts), 10**9, BANDWIDTH)))
+    most = max(resident_bytes(iteration, schedule(iteration, [Choice.KEEP] * len(iteration.tensors), 10**9, BANDWIDTH)))
     least = least_bytes(iteration)
     return sorted({least, (least + most) // 2, max(least, most - 1), most})
 
@@ -121,7 +122,7 @@ def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_al
         assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
         assert predict(iteration, plan, BANDWIDTH).seconds <= 1.03 * best
     assert best_by_force(iteration, limits(iteration)[0] - 1) is None
-    lasting = {plan.choices[i] for i, part in enumerate(iteration.parts) if part.lasts}
+    lasting = {plan.choices[i] for i, part in enumerate(iteration.tensors) if part.is_persistent}
     assert lasting == {Choice.KEEP}, "where everything fits, nothing leaves"
 
 
@@ -130,11 +131,12 @@ def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_al
 def test_moving_one_array_more_is_needs_anew(seed, late):
     iteration = with_state(random_iteration(seed), seed, late=late)
     rng = random.Random(seed)
-    choices = [rng.choice((Choice.KEEP, Choice.AGAIN if part.again else Choice.KEEP)) for part in iteration.parts]
+    choices = [rng.choice((Choice.KEEP, Choice.RECOMPUTE if part.recompute else Choice.KEEP))
+               for part in iteration.tensors]
     need = needs(iteration, choices)
     kept = [i for i, choice in enumerate(choices) if choice is Choice.KEEP]
     for number in rng.sample(kept, len(kept)):
-        choices[number] = rng.choice((Choice.MOVE, Choice.LATE) if iteration.parts[number].late else (Choice.MOVE,))
+        choices[number] = rng.choice((Choice.MOVE, Choice.LATE) if iteration.tensors[number].late else (Choice.MOVE,))
         need.move(iteration, number, choices[number])
         assert need == needs(iteration, choices)
 
@@ -143,9 +145,9 @@ def test_moving_one_array_more_is_needs_anew(seed, late):
 def test_moves_the_other_way_run_beside_these_where_the_slow_memory_gives_both_at_once(at_once, seconds):
     """Behind step 0 the first array takes four seconds out; the other one, asked for then, one second back, which
     ends within the four or behind them; then the first takes two back."""
-    parts = (Part("a", 4, (0,), (2,)), Part("w", 2, (1,), lasts=True))
-    before = [[], [(Do.FETCH, 1), (Do.HERE, 1)], [(Do.GONE, 0), (Do.FETCH, 0), (Do.HERE, 0)]]
-    after = [[(Do.SAVE, 0)], [(Do.DROP, 1)], [(Do.DROP, 0)]]
+    parts = (Tensor("a", 4, (0,), (2,)), Tensor("w", 2, (1,), is_persistent=True))
+    before = [[], [(Do.FETCH, 1), (Do.FETCHED, 1)], [(Do.OFFLOADED, 0), (Do.FETCH, 0), (Do.FETCHED, 0)]]
+    after = [[(Do.OFFLOAD, 0)], [(Do.DROP, 1)], [(Do.DROP, 0)]]
     plan = Plan((Choice.MOVE, Choice.MOVE), *(tuple(tuple(Action(*each) for each in step) for step in steps)
                                               for steps in (before, after)))
     iteration = Iteration(parts, (1.0, 0.0, 0.0))
@@ -155,7 +157,8 @@ def test_moves_the_other_way_run_beside_these_where_the_slow_memory_gives_both_a
 
 def test_what_is_read_again_at_once_stays_until_then():
     """In backward right behind forward, where a move takes longer; it leaves from there to its update."""
-    parts = (Part("w", 10, (0,), (2,), late=(4,), lasts=True), Part("big", 10, (3,), (3,)), Part("b", 10, (5,), (5,)))
+    parts = (Tensor("w", 10, (0,), (2,), late=(4,), is_persistent=True), Tensor("big", 10, (3,), (3,)),
+             Tensor("b", 10, (5,), (5,)))
     iteration = Iteration(parts, (1.0, 0.1, 1.0, 5.0, 1.0, 5.0))
     plan = PLACEMENTS["auto"](iteration, 10, BANDWIDTH)
     assert predict(iteration, plan, BANDWIDTH).fetched == 20
@@ -168,21 +171,21 @@ def test_what_is_read_again_at_once_stays_until_then():
 @pytest.mark.parametrize("seed", range(300, 340))
 def test_arrays_that_are_in_memory_together_do_not_overlap(seed, late):
     iteration = with_state(random_iteration(seed), seed, late=late)
-    n_own = sum(not name.startswith(("h", "w", "d")) for name in (part.name for part in iteration.parts))
+    n_own = sum(not name.startswith(("h", "w", "d")) for name in (part.name for part in iteration.tensors))
     for n_bytes in (limits(iteration)[0], limits(iteration)[-1]):
         plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)
         spans = occupied(iteration, plan)
         for step, n_resident in enumerate(resident_bytes(iteration, plan)):  # counted in another way
             there = [i for i, each in enumerate(spans) if any(first <= step <= final for first, final in each)]
-            lasting = n_resident - sum(iteration.parts[i].n_bytes for i in there)
-            assert 0 <= lasting <= sum(part.n_bytes for part in iteration.parts if part.lasts)
+            lasting = n_resident - sum(iteration.tensors[i].n_bytes for i in there)
+            assert 0 <= lasting <= sum(part.n_bytes for part in iteration.tensors if part.is_persistent)
             layout = arrangement(iteration, plan, n_own)
             offsets = layout.offsets
-            others = n_resident - sum(iteration.parts[i].n_bytes for i in there if i < n_own)
+            others = n_resident - sum(iteration.tensors[i].n_bytes for i in there if i < n_own)
             assert others <= layout.others_bytes
-            at = sorted((offsets[i], offsets[i] + iteration.parts[i].n_bytes) for i in there if i < n_own)
+            at = sorted((offsets[i], offsets[i] + iteration.tensors[i].n_bytes) for i in there if i < n_own)
             assert all(end <= start for (_, end), (start, _) in itertools.pairwise(at))
-            ends = [offsets[i] + iteration.parts[i].n_bytes for i in range(n_own) if spans[i]]
+            ends = [offsets[i] + iteration.tensors[i].n_bytes for i in range(n_own) if spans[i]]
             assert layout.n_bytes == rounded(max(ends)) + layout.others_bytes
 
 
@@ -190,8 +193,8 @@ def test_plans_fit_with_the_gaps_of_their_arena_or_lie_apart():
     seen = set()
     for seed in range(300, 312):
         small = with_state(random_iteration(seed), seed)
-        iteration = replace(small, parts=tuple(replace(part, n_bytes=4096 * part.n_bytes) for part in small.parts))
-        n_own = sum(not part.name.startswith(("h", "w", "d")) for part in iteration.parts)
+        iteration = replace(small, tensors=tuple(replace(part, n_bytes=4096 * part.n_bytes) for part in small.tensors))
+        n_own = sum(not part.name.startswith(("h", "w", "d")) for part in iteration.tensors)
         for n_bytes in limits(iteration):
             plan, layout = fitted(iteration, PLACEMENTS["auto"], n_bytes, Bandwidth(40960, 32768), n_own)
             assert max(resident_bytes(iteration, plan, n_bytes)) <= layout.n_bytes <= n_bytes
@@ -201,7 +204,7 @@ def test_plans_fit_with_the_gaps_of_their_arena_or_lie_apart():
 
 
 def test_nothing_comes_between_steps_that_run_in_one_pass():
-    parts = (Part("y", 25, (0,)), Part("w", 10, (3,), (4,), lasts=True), Part("z", 20, (4,), (5,)))
+    parts = (Tensor("y", 25, (0,)), Tensor("w", 10, (3,), (4,), is_persistent=True), Tensor("z", 20, (4,), (5,)))
     for joined, begins in ((frozenset(), 1), (frozenset((1, 2)), 3)):
         iteration = Iteration(parts, (0.1,) * 6, joined=joined)
         plan = schedule(iteration, [Choice.KEEP, Choice.MOVE, Choice.KEEP], 30, BANDWIDTH)
@@ -213,20 +216,21 @@ def test_nothing_comes_between_steps_that_run_in_one_pass():
 
 def test_what_has_not_changed_is_not_written():
     """The parameters of the layer that is first and last come twice and are written once; the history comes once."""
-    parts = (Part("w", 10, (0,), (5,), lasts=True), Part("h", 10, (), (5,), lasts=True), Part("y", 40, (1, 2), (3, 4)))
+    parts = (Tensor("w", 10, (0,), (5,), is_persistent=True), Tensor("h", 10, (), (5,), is_persistent=True),
+             Tensor("y", 40, (1, 2), (3, 4)))
     iteration = Iteration(parts, (1.0,) * 6)
     plan = PLACEMENTS["move"](iteration, 40, BANDWIDTH)
     found = predict(iteration, plan, BANDWIDTH)
-    assert (found.saved, found.fetched) == (20, 30)
+    assert (found.offloaded, found.fetched) == (20, 30)
     assert resident_bytes(iteration, plan, 40) == [10, 40, 40, 40, 40, 20]
 
 
 def test_what_updates_alone_use_comes_after_the_passes():
-    iteration = Iteration((Part("h", 10, (), (4,), lasts=True), Part("y", 10, (0,), (3,))), (1.0,) * 5, 1)
+    iteration = Iteration((Tensor("h", 10, (), (4,), is_persistent=True), Tensor("y", 10, (0,), (3,))), (1.0,) * 5, 1)
     plan = PLACEMENTS["move"](iteration, 10, BANDWIDTH)
-    assert plan.before[4] == (Action(Do.FETCH, 0), Action(Do.HERE, 0))
-    assert plan.after[4] == (Action(Do.SAVE, 0), Action(Do.GONE, 0))
-    assert not any(action.part == 0 for step in (*plan.before[:4], *plan.after[:4]) for action in step)
+    assert plan.before[4] == (Action(Do.FETCH, 0), Action(Do.FETCHED, 0))
+    assert plan.after[4] == (Action(Do.OFFLOAD, 0), Action(Do.OFFLOADED, 0))
+    assert not any(action.tensor == 0 for step in (*plan.before[:4], *plan.after[:4]) for action in step)
 
 
 @pytest.mark.parametrize("seed", range(100, 130))
@@ -251,7 +255,7 @@ def test_every_placement_keeps_to_what_it_says(name, seed):
             assert name != "move"  # moving alone reaches the least
             continue
         assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
-        left_out = {"geeps": Choice.AGAIN, "move": Choice.AGAIN, "recompute": Choice.MOVE}[name]
+        left_out = {"geeps": Choice.RECOMPUTE, "move": Choice.RECOMPUTE, "recompute": Choice.MOVE}[name]
         assert left_out not in plan.choices
 
 
@@ -259,11 +263,11 @@ def test_every_placement_keeps_to_what_it_says(name, seed):
 def test_of_arrays_that_cost_the_same_the_longest_leaves(seed):
     rng = random.Random(seed)
     lengths = rng.sample(range(1000, 100_000), 5)
-    idle = [Part(f"w{n}", n, (0,), (5,), lasts=True) for n in lengths]
-    iteration = Iteration((*idle, Part("y", 1, (2,), (3,))), (1.0,) * 6)
+    idle = [Tensor(f"w{n}", n, (0,), (5,), is_persistent=True) for n in lengths]
+    iteration = Iteration((*idle, Tensor("y", 1, (2,), (3,))), (1.0,) * 6)
     bandwidth = Bandwidth(rng.uniform(1e9, 1e10), rng.uniform(1e9, 1e10))
     plan = PLACEMENTS["move"](iteration, sum(lengths), bandwidth)
-    assert [part.n_bytes for part, choice in zip(iteration.parts, plan.choices, strict=True)
+    assert [part.n_bytes for part, choice in zip(iteration.tensors, plan.choices, strict=True)
             if choice is Choice.MOVE] == [max(lengths)]
 
 
@@ -277,7 +281,7 @@ def test_without_need_nothing_leaves():
 def test_half_the_activations_recomputed_cost_at_most_their_forward():
     iteration = chain(16, seconds=1.0)
     plan = PLACEMENTS["recompute"](iteration, 12 * 8, BANDWIDTH)
-    assert predict(iteration, plan, BANDWIDTH).again <= 16
+    assert predict(iteration, plan, BANDWIDTH).recompute <= 16
     assert predict(iteration, plan, BANDWIDTH).waited == 0
 
 
@@ -289,7 +293,8 @@ def test_moves_of_a_fast_disk_hide_behind_computing():
 
 
 def test_geeps_pins_what_the_peak_uses_first():
-    parts = (Part("small", 1, (0, 1), (6, 7)), Part("large", 10, (1, 2), (5, 6)), Part("other", 9, (2, 3), (4, 5)))
+    parts = (Tensor("small", 1, (0, 1), (6, 7)), Tensor("large", 10, (1, 2), (5, 6)),
+             Tensor("other", 9, (2, 3), (4, 5)))
     iteration = Iteration(parts, (1.0,) * 8)
     assert pinned(iteration, 2 * 19) == {1, 2, 0}  # peak 19: large pinned, then buffers of 2 * 10, then the rest
     with pytest.raises(MemoryTooSmallError, match="twice the peak"):
@@ -312,7 +317,7 @@ def broken(plan, do):
 @pytest.mark.parametrize("do", list(Do))
 def test_the_proof_notices_a_missing_action(do):
     iteration = chain(8)
-    choices = [Choice.MOVE, Choice.AGAIN] * 4 + [Choice.KEEP] * 8
+    choices = [Choice.MOVE, Choice.RECOMPUTE] * 4 + [Choice.KEEP] * 8
     plan = schedule(iteration, choices, 1000, BANDWIDTH)
     resident_bytes(iteration, plan, 1000)
     with pytest.raises(WrongPlanError):
@@ -327,15 +332,15 @@ def test_the_proof_notices_a_limit_that_is_exceeded():
 
 
 def test_a_prediction_counts_every_wait():
-    parts = (Part("x", 20, (0,), (3,)), Part("g", 1, (), (2, 3)))
+    parts = (Tensor("x", 20, (0,), (3,)), Tensor("g", 1, (), (2, 3)))
     iteration = Iteration(parts, (1.0, 1.0, 1.0, 1.0))
     empty: tuple[Action, ...] = ()
-    before = (empty, (Action(Do.GONE, 0),), (Action(Do.FETCH, 0),), (Action(Do.HERE, 0),))
+    before = (empty, (Action(Do.OFFLOADED, 0),), (Action(Do.FETCH, 0),), (Action(Do.FETCHED, 0),))
     plan = Plan((Choice.MOVE, Choice.KEEP), before,
-                ((Action(Do.SAVE, 0),), empty, empty, (Action(Do.DROP, 0), Action(Do.DROP, 1))))
+                ((Action(Do.OFFLOAD, 0),), empty, empty, (Action(Do.DROP, 0), Action(Do.DROP, 1))))
     assert resident_bytes(iteration, plan) == [20, 0, 21, 21]
     found = predict(iteration, plan, BANDWIDTH)  # out 2 s, all waited for; back 2.5 s, of which 1 s is hidden
-    assert (found.saved, found.fetched, found.waited) == (20, 20, pytest.approx(3.5))
+    assert (found.offloaded, found.fetched, found.waited) == (20, 20, pytest.approx(3.5))
 
 
 @pytest.mark.parametrize("n_layers", [20, 100])
@@ -345,5 +350,5 @@ def test_a_search_among_more_arrays_tries_fewer_changes(monkeypatch, n_layers):
     monkeypatch.setattr(placements, "MOST_VISITS", 4000)
     monkeypatch.setattr(placements, "MOST_IN_VAIN", 4000)
     monkeypatch.setattr(placements.Search, "seconds", lambda self, choices: tried.append(choices) or 1e9)
-    placements.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.parts))
-    assert len(tried) == 1 + 4000 // len(iteration.parts)
+    placements.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.tensors))
+    assert len(tried) == 1 + 4000 // len(iteration.tensors)

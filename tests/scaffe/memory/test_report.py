@@ -11,12 +11,12 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.mapped_memory import PAGE_BYTES, rounded
-from scaffe.memory.amount import n_bytes, shown
-from scaffe.memory.problem import chunks
-from scaffe.memory.problem.iteration import Again
-from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.problem.unmovable import blobs_outside, kept_by_layers
-from scaffe.memory.run.forecast import predicted, predicted_on_gpu
+from scaffe.memory.options import n_bytes, shown
+from scaffe.memory.problem import layer_groups
+from scaffe.memory.problem.costs import blobs_outside, kept_by_layers
+from scaffe.memory.problem.iteration import Recompute
+from scaffe.memory.problem.tensors import activation_tensors
+from scaffe.memory.run.report import forecast, forecast_on_gpu
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
@@ -44,13 +44,13 @@ def test_what_is_no_amount_is_refused(text):
 
 
 def test_parameters_and_histories_of_large_layers_are_planned(monkeypatch):
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
     net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
-    found = {part.name: part for part in predicted(net, "99%", "auto").iteration.parts if part.name.startswith("ip ")}
+    found = {part.name: part for part in forecast(net, "99%", "auto").iteration.tensors if part.name.startswith("ip ")}
     w, d, h = found["ip parameters"], found["ip gradients"], found["ip history"]
     assert (w.forward, w.backward) == ((5,), (8, 9, 10))  # the history's update, and those who get the parameters then
     assert (d.forward, d.backward, h.forward, h.backward) == ((), (8, 9, 10), (), (9,))
-    assert (w.lasts, h.lasts, d.lasts) == (True, True, False)
+    assert (w.is_persistent, h.is_persistent, d.is_persistent) == (True, True, False)
     whole = (4 * 8 * 16 * 16 + 4) * 4
     assert all(whole - 2 * PAGE_BYTES < part.n_bytes <= whole and part.n_bytes % PAGE_BYTES == 0 for part in (w, d, h))
 
@@ -61,16 +61,17 @@ FILLED = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_dat
 """
 
 
-@pytest.mark.parametrize(("filler", "may_leave"), [("gaussian", True), ("constant", False)])
-def test_images_may_leave_where_each_forward_brings_others(filler, may_leave):
+@pytest.mark.parametrize(("filler", "may_be_offloaded"), [("gaussian", True), ("constant", False)])
+def test_images_may_leave_where_each_forward_brings_others(filler, may_be_offloaded):
     """A constant filler fills them once."""
     param = text_format.Parse(FILLED % filler + NET.split("\n", 2)[2], caffe_pb2.NetParameter())
     net = build_net(graph.prepare(param, 0), Context(0, cpu, rng=Stream(1)))
-    planned = planned_arrays(net)
-    found = [(each.part.forward, each.part.backward, each.part.again) for each in planned if each.part.name == "x"]
-    assert found == ([((0, 1, 2), (12,), None)] if may_leave else [])  # the ReLU runs with the convolution
-    assert blobs_outside(net, planned, True) >= 4 * 16 * 3 * 32 * 32 * (not may_leave)
-    assert not [each for each in planned_arrays(net, shown=["x"]) if each.part.name == "x"]
+    planned = activation_tensors(net)
+    found = [(each.tensor.forward, each.tensor.backward, each.tensor.recompute) for each in planned
+             if each.tensor.name == "x"]
+    assert found == ([((0, 1, 2), (12,), None)] if may_be_offloaded else [])  # the ReLU runs with the convolution
+    assert blobs_outside(net, planned, True) >= 4 * 16 * 3 * 32 * 32 * (not may_be_offloaded)
+    assert not [each for each in activation_tensors(net, shown=["x"]) if each.tensor.name == "x"]
 
 
 def test_amounts_for_people():
@@ -80,15 +81,15 @@ def test_amounts_for_people():
 def test_the_arrays_of_a_net():
     """Layers: in 0, c 1, r 2 (in place), p 3, d 4, ip 5, loss 6; backward of layer i is step 13 - i."""
     net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
-    found = {(each.part.name, each.is_diff): each.part for each in planned_arrays(net)}
+    found = {(each.tensor.name, each.is_diff): each.tensor for each in activation_tensors(net)}
     c, p, d = (found[name, False] for name in "cpd")
     assert c.n_bytes == rounded(16 * 8 * 32 * 32 * 4) and p.n_bytes == d.n_bytes == rounded(16 * 8 * 16 * 16 * 4)
     assert (c.forward, c.backward) == ((1, 2, 3), (11,))  # the ReLU's backward alone reads it, not the pooling's
     assert (p.forward, p.backward) == ((3, 4), (9,))
     assert (d.forward, d.backward) == ((4, 5), (8,))
-    assert c.again == Again((1,), ())  # x is always there, the ReLU runs with the convolution
-    numbers = {each.part.name: i for i, each in enumerate(planned_arrays(net)) if not each.is_diff}
-    assert p.again == Again((3,), (numbers["c"],)) and d.again == Again((4,), (numbers["p"],))
+    assert c.recompute == Recompute((1,), ())  # x is always there, the ReLU runs with the convolution
+    numbers = {each.tensor.name: i for i, each in enumerate(activation_tensors(net)) if not each.is_diff}
+    assert p.recompute == Recompute((3,), (numbers["c"],)) and d.recompute == Recompute((4,), (numbers["p"],))
     assert found["c", True].backward == (10, 11, 12)
     assert ("x", False) not in found and ("loss", False) not in found
 
@@ -130,7 +131,7 @@ def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):
 
 
 def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 1 << 14)
     (tmp_path / "net.prototxt").write_text(NET)
     command = ["summary", str(tmp_path / "net.prototxt"), "-memory_of", "gpu", "-memory"]
     assert cli.main([*command, "1KB"]) == 1
@@ -149,12 +150,12 @@ def test_the_least_is_the_same_for_all_limits():
     """Where a limit leaves room, backward of convolutions is not divided; nearer to the least it is."""
     first, second, third = (build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0),
                                       Context(0, cpu, rng=Stream(1))) for _ in range(3))
-    found = predicted(first, "99%", "auto")
-    near = predicted(second, str(found.least), "auto")
+    found = forecast(first, "99%", "auto")
+    near = forecast(second, str(found.least), "auto")
     assert near.least == found.least
     assert (found.steps.divided, near.steps.divided) == (set(), {4})
     with pytest.raises(UserError, match=f"trains in {found.least:,} at least"):
-        predicted(third, str(found.least - 1), "auto")
+        forecast(third, str(found.least - 1), "auto")
 
 
 def test_the_least_of_a_gpu_is_the_same_for_all_limits():
@@ -162,10 +163,10 @@ def test_the_least_of_a_gpu_is_the_same_for_all_limits():
     averaged = NET.replace("kernel_size: 2 stride: 2", "pool: AVE kernel_size: 2 stride: 2")
     first, second = (build_net(graph.prepare(text_format.Parse(averaged, caffe_pb2.NetParameter()), 0),
                                Context(0, cpu, rng=Stream(1))) for _ in range(2))
-    found = predicted_on_gpu(first, "100%", "auto")
-    near = predicted_on_gpu(second, str(found.least), "auto")
+    found = forecast_on_gpu(first, "100%", "auto")
+    near = forecast_on_gpu(second, str(found.least), "auto")
     assert near.least == found.least
-    assert [any(part.name == "c" and part.forward and part.backward for part in each.iteration.parts)
+    assert [any(part.name == "c" and part.forward and part.backward for part in each.iteration.tensors)
             for each in (found, near)] == [True, False]
 
 

@@ -108,7 +108,7 @@ def test_a_file_that_ends_early_is_an_error(tmp_path):
 
 
 def test_bandwidth_is_measured_both_ways(tmp_path, monkeypatch):
-    monkeypatch.setattr(speeds, "TRIAL_BYTES", 1 << 20)
+    monkeypatch.setattr(speeds, "DISK_TRIAL_BYTES", 1 << 20)
     file = SpillFile(str(tmp_path))
     found = speeds.measured(file)
     assert found.out > 0 and found.back > 0

@@ -14,8 +14,8 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.memory.problem.tensors import planned_arrays
-from scaffe.memory.problem.unmovable import fixed_bytes
+from scaffe.memory.problem.costs import unmovable_bytes
+from scaffe.memory.problem.tensors import activation_tensors
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from tests import pretend
@@ -60,7 +60,7 @@ def check(rig, most, left, label):
     """Compare the most bytes that two iterations made, and those that they left, with what the layer declares."""
     longest = longest_of(rig)
     assert most <= rig.layer.temporaries * longest + SLACK, label
-    assert left <= rig.layer.lasting * longest + SLACK, label
+    assert left <= rig.layer.persistent_temporaries * longest + SLACK, label
 
 
 @pytest.mark.parametrize("layer_type", [pytest.param(name, marks=pytest.mark.thorough) if name in LIKE_LSTM else name
@@ -110,10 +110,10 @@ layer { name: "two" type: "EuclideanLoss" bottom: "c" bottom: "to" top: "two" }"
 def test_a_net_counts_what_lasts_and_the_layer_that_makes_most():
     param = text_format.Parse(NET, caffe_pb2.NetParameter())
     net = make_net(param, Selection(TRAIN), make_context(cpu, Stream(3), Share(), 3), "net")
-    planned = planned_arrays(net)
-    counted = fixed_bytes(net, planned)
+    planned = activation_tensors(net)
+    counted = unmovable_bytes(net, planned)
     for node in net.nodes:
-        node.layer.temporaries = node.layer.lasting = 0
+        node.layer.temporaries = node.layer.persistent_temporaries = 0
     lasting, others = 1 + 1 + 1, 3  # of Normalize and two losses; of Normalize and PReLU alike
-    assert counted - fixed_bytes(net, planned) == (lasting + others) * 20 * 30 * 10 * 10 * 4
+    assert counted - unmovable_bytes(net, planned) == (lasting + others) * 20 * 30 * 10 * 10 * 4
     net.close()

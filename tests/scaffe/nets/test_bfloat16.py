@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.context import Context
+from scaffe.layers.base.host_fallback import HostFallback
 from scaffe.layers.base.layer import TEST, TRAIN
-from scaffe.layers.base.on_host import OnHost
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
@@ -90,7 +90,7 @@ def test_losses_and_gradients_are_those_of_float32_but_for_rounding(text):
 
 
 def test_layers_without_kernels_for_it_run_in_float32_between_conversions():
-    kinds = {node.name: isinstance(node.layer, OnHost) for node in net_of(PLAIN, TRAIN, "bf16").nodes}
+    kinds = {node.name: isinstance(node.layer, HostFallback) for node in net_of(PLAIN, TRAIN, "bf16").nodes}
     assert {name for name, wrapped in kinds.items() if wrapped} == {"e", "up", "t", "loss"}
 
 

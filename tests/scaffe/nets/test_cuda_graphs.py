@@ -134,7 +134,7 @@ class Listed:
     def after(self, step):
         self.seen.append(("tier after", step))
 
-    def again(self, step):
+    def recompute(self, step):
         pass
 
     def close(self):

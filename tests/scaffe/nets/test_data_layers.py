@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.data.records.datum import encode_image
 from scaffe.nets.devices import load_kernels

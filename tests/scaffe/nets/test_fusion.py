@@ -12,12 +12,12 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
+from scaffe.memory.problem.activations import data_parts, diff_parts, pass_diffs, reuse_activations
+from scaffe.memory.problem.device_bytes import kept_bytes
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import data_parts, diff_parts, pass_diffs, reuse_activations
 from scaffe.nets.build import build_net
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.fusion import fuse_layers, join_backward
-from scaffe.nets.layer_memory import kept_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
 from tests.reference import common
@@ -70,7 +70,7 @@ def passes(net, n: int = 2) -> list[np.ndarray]:
         net.clear_param_diffs()
         found.append(np.array(net.forward()))
         net.backward()
-        net.params.settle_all()
+        net.params.write_all_cleared_diffs()
         found += [net.params.diff.copy(), net.params.data.copy(), net.blobs["x"].diff.copy()]
     return found
 
@@ -143,11 +143,11 @@ def test_ranges_may_cut_between_the_layers(cut: int, in_place: bool) -> None:
         else:
             net.backward(last, backward_cut)
             net.backward(backward_cut - 1, 0)
-        net.params.settle_all()
+        net.params.write_all_cleared_diffs()
         close([np.array(loss), net.params.diff, net.params.data, net.blobs["x"].diff], expected)
         net.clear_param_diffs()
         net.backward()  # a second time after one forward
-        net.params.settle_all()
+        net.params.write_all_cleared_diffs()
         close([net.params.diff], expected[1:2])
 
 
@@ -162,7 +162,7 @@ def test_a_layer_that_runs_again_by_itself_is_what_backward_sees() -> None:
         each.blobs["c"].data = np.random.default_rng(5).standard_normal(each.blobs["c"].shape)
         each.forward(index)
         each.backward()
-        each.params.settle_all()
+        each.params.write_all_cleared_diffs()
     close([net.params.diff, net.blobs["x"].diff], [plain.params.diff, plain.blobs["x"].diff])
 
 
@@ -250,7 +250,7 @@ def test_gradients_of_the_whole_chain_are_differences() -> None:
     fuse_layers(net, backward=True)
     net.clear_param_diffs()
     net.forward_backward()
-    net.params.settle_all()
+    net.params.write_all_cleared_diffs()
     for blob in (net.blobs["x"], *net.node("scale").layer.blobs, *net.node("conv").layer.blobs):
         flat, gradient = blob.data_flat, blob.diff_flat.copy()
         for i in range(flat.size):

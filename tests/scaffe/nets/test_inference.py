@@ -106,7 +106,7 @@ def test_the_blobs_hold_what_they_do_layer_by_layer(name):
     for blob in wanted.keys() - passes.hidden:
         np.testing.assert_allclose(net.blobs[blob].data, wanted[blob], rtol=2e-5, atol=2e-5, err_msg=blob)
     if n_in_passes is not None:
-        assert sum(len(run.group.members) for run in passes._runs.values()) == n_in_passes
+        assert sum(len(run.group.members) for run in passes._convolutions.values()) == n_in_passes
 
 
 @pytest.mark.parametrize("name", ["out of place", "residual", "shortcut", "two readers"])
@@ -316,14 +316,14 @@ def test_a_pass_that_fails_leaves_nothing_known(monkeypatch):
     net = build(NETS["residual"][0])
     passes = Inference(net)
     passes.forward()
-    run = next(iter(passes._runs.values()))
+    run = next(iter(passes._convolutions.values()))
     prepared = []
     monkeypatch.setattr(run, "_prepare", lambda: prepared.append(1))
     passes.forward()
     assert not prepared
     plan = run.plan
     run.plan = None
-    passes._ready.forget()
+    passes._prepared.forget()
     monkeypatch.setattr(run, "_run_alone", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         passes.forward()

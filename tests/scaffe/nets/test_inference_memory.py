@@ -40,7 +40,7 @@ def test_memory_is_shared_by_blobs_that_are_not_needed_together():
     passes = Inference(net)
     passes.forward()
     names = [name for name in ("ra", "p", "b", "s", "rs", "d", "q", "t") if name not in
-             {hidden for run in passes._runs.values() for hidden in run.group.hidden}]
+             {hidden for run in passes._convolutions.values() for hidden in run.group.hidden}]
     spans = {name: (start := net.blobs[name].data_flat.__array_interface__["data"][0],
                     start + net.blobs[name].data_flat.nbytes) for name in names}
     assert max(b for _, b in spans.values()) - min(a for a, _ in spans.values()) < sum(b - a for a, b in spans.values())
@@ -102,7 +102,7 @@ def test_plans_add_in_place(n, kernel, group):
     spec = ConvSpec((2, 2 * n, 9, 8), 2 * n, (kernel,) * 2, (1, 1), (pad,) * 2, (1, 1), group)
     plan = cpu.inference_convolution(spec, 0.25, True)
     x, added = (rng.standard_normal(int(np.prod(spec.in_shape)), np.float32) for _ in range(2))
-    plan.take(rng.standard_normal(spec.weight_shape, np.float32), rng.standard_normal(2 * n, np.float32))
+    plan.set_weights(rng.standard_normal(spec.weight_shape, np.float32), rng.standard_normal(2 * n, np.float32))
     apart = np.full_like(added, np.nan)
     plan.forward(x, apart, added)
     plan.forward(x, added, added)

@@ -9,10 +9,10 @@ from google.protobuf import text_format
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu, extents
-from scaffe.memory.problem import saved_activations, tensors
-from scaffe.memory.problem.chunks import come_by_rows, layers_alone, spread
-from scaffe.memory.problem.saved_activations import divide_backward, keep_little
-from scaffe.memory.problem.tensors import planned_arrays
+from scaffe.memory.problem import activations, tensors
+from scaffe.memory.problem.activations import divide_backward, reduce_saved_activations
+from scaffe.memory.problem.layer_groups import compute_by_rows, single_layers, spread
+from scaffe.memory.problem.tensors import activation_tensors
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.steps import Steps
@@ -97,7 +97,7 @@ class Seen:
     def before(self, step):
         self.calls.append(("before", step))
 
-    def again(self, step):
+    def recompute(self, step):
         self.calls.append(("again", step))
 
     def after(self, step):
@@ -117,7 +117,7 @@ def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step
     whole, net = built(), built()
     expected = gradients(whole)
     divide_backward(net)
-    saved_activations.keep_signs(net)
+    activations.use_sign_masks(net)
     assert {net.nodes[i].name for i in net.steps.divided} == {"b", "up"}  # "a" passes nothing on, "still" is fixed
     net.tiers.append(seen := Seen())
     np.testing.assert_array_equal(gradients(net), expected)
@@ -131,8 +131,8 @@ def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeyp
     monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     net = built()
     divide_backward(net)
-    saved_activations.keep_signs(net)
-    found = {(each.part.name, each.is_diff): each.part for each in planned_arrays(net)}
+    activations.use_sign_masks(net)
+    found = {(each.tensor.name, each.is_diff): each.tensor for each in activation_tensors(net)}
     layer = {node.name: i for i, node in enumerate(net.nodes)}
     read, written = net.steps.backward(layer["b"])
     assert found["a", False].backward == (read,)  # the ReLU has its signs
@@ -144,7 +144,7 @@ def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeyp
 @pytest.mark.parametrize(("least", "limit", "is_divided"), [(94, 100, False), (96, 100, True), (200, 100, True)])
 def test_backward_is_divided_where_the_limit_is_near(least, limit, is_divided):
     net = built()
-    keep_little(net, limit, lambda: least)
+    reduce_saved_activations(net, limit, lambda: least)
     assert bool(net.steps.divided) == is_divided
 
 
@@ -156,8 +156,8 @@ def test_what_layers_with_blocks_of_rows_read_is_not_computed_again(monkeypatch)
       layer { name: "ip" type: "InnerProduct" bottom: "b" top: "ip" inner_product_param { num_output: 33 } }
       layer { name: "l2" type: "Reduction" bottom: "ip" top: "l2" loss_weight: 1 }"""
     net = build_net(graph.prepare(text_format.Parse(text, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
-    for runs, again in (((), {"a", "b"}), (layers_alone(net)[-1:], {"a"})):
-        come_by_rows(net, runs)
+    for runs, again in (((), {"a", "b"}), (single_layers(net)[-1:], {"a"})):
+        compute_by_rows(net, runs)
         assert len(net.steps.behind) == len(runs)
-        found = {each.part.name for each in planned_arrays(net) if each.part.again and not each.is_diff}
+        found = {each.tensor.name for each in activation_tensors(net) if each.tensor.recompute and not each.is_diff}
         assert found & {"a", "b"} == again

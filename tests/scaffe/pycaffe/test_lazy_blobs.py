@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
-from scaffe.nets.inference import shares
+from scaffe.nets.inference import per_image_parallelism
 from tests import pretend
 from tests.scaffe.pycaffe.pycaffe_nets import LEARNING
 from tests.scaffe.pycaffe.random_calls import Calls
@@ -207,7 +207,7 @@ class Nothing:
     def before(self, step):
         pass
 
-    again = after = before
+    recompute = after = before
 
     def close(self):
         pass
@@ -256,7 +256,7 @@ def run(seeds, folder, precision="fp32", **options):
 
 def in_shares(monkeypatch):
     """A batch runs in shares of two thirds of it, whatever pays."""
-    monkeypatch.setattr(shares, "share_length", lambda n, threads, most: max(1, n * 2 // 3))
+    monkeypatch.setattr(per_image_parallelism, "images_at_once", lambda n, threads, most: max(1, n * 2 // 3))
 
 
 WAYS = ["whole", "in shares", "bf16", "device"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from tests.reference.common import convolution
 from tests.scaffe.pycaffe.pycaffe_nets import pixels, small
 

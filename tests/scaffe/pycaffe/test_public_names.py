@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.python import UserLayer
 from scaffe.proto import caffe_pb2
 from tests.scaffe.pycaffe.pycaffe_nets import LEARNING, small

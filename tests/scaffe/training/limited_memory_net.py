@@ -50,7 +50,7 @@ def from_database(folder):
 
 def moves(name, tier):
     """Whether a plan moves the array of this name."""
-    choices = zip(tier.iteration.parts, tier.plan.choices, strict=True)
+    choices = zip(tier.iteration.tensors, tier.plan.choices, strict=True)
     return any(part.name == name and choice is Choice.MOVE for part, choice in choices)
 
 

@@ -18,7 +18,7 @@ from scaffe.collectives.failure import install_excepthook
 from scaffe.collectives.server.workers.transfer_threads import Puller
 from scaffe.layers.kernels import extents
 from scaffe.memory.plan.plan import Choice
-from scaffe.memory.problem import chunks, tensors
+from scaffe.memory.problem import layer_groups, tensors
 from scaffe.proto import caffe_pb2
 from scaffe.training import histories
 from scaffe.training.assembly import build_solver
@@ -177,8 +177,9 @@ def resumed(communicator, folder, run, **options):
 
 def moved(found):
     """The kinds of arrays that last, or come from a server, and leave by a tier's plan."""
-    return {part.name.split()[-1] for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if (part.lasts or part.name.endswith(" parameters")) and choice is not Choice.KEEP} if found else set()
+    chosen = zip(found.iteration.tensors, found.plan.choices, strict=True) if found else ()
+    return {part.name.split()[-1] for part, choice in chosen
+            if (part.is_persistent or part.name.endswith(" parameters")) and choice is not Choice.KEEP}
 
 
 def compared(communicator, folder, run, text, kinds, **options):
@@ -188,12 +189,13 @@ def compared(communicator, folder, run, text, kinds, **options):
     limit = least(communicator, folder, run, text, **options)
     limited, found = trained(communicator, folder, run, text, memory=limit, **options)
     some = {kind for other in communicator.allgather_objects(moved(found)) for kind in other}
-    has_moved = found is None or bool(found.mover.saved and any(found.iteration.seconds))
+    has_moved = found is None or bool(found.mover.offloaded and any(found.iteration.seconds))
     return communicator.allgather_objects(limited == expected and some == kinds and has_moved)
 
 
 def main():
-    tensors.LEAST_BYTES, chunks.LEAST_BYTES, chunks.PIECE_BYTES, extents.BLOCK_BYTES = 1, 5000, 60_000, 60_000
+    tensors.LEAST_BYTES, layer_groups.LEAST_BYTES = 1, 5000
+    layer_groups.CHUNK_BYTES = extents.BLOCK_BYTES = 60_000
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

@@ -59,7 +59,7 @@ def main():
     tier = next(each.tier for each in solver.observers if isinstance(each, LimitedMemory))
     solver.solve()
     found = communicator.gather_objects({"before": before, "peak": resident("VmHWM"), "limit": tier.limit.n_bytes,
-                                         "moved": tier.mover.saved})
+                                         "moved": tier.mover.offloaded})
     if found is not None:
         print(json.dumps(found))
     solver.close()

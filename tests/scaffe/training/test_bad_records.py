@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.cli import main as cli
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.records.datum import encode_image
 from tests.scaffe.runs import run, write_solver
 

@@ -5,7 +5,7 @@ import runpy
 
 import pytest
 
-from scaffe.cli.commands import convert_annoset
+from scaffe.cli.commands.convert_images import convert_annoset
 from tests.scaffe.runs import ROOT, losses, run
 
 pytest.importorskip("cv2", reason="needs opencv-python-headless<5")
@@ -26,7 +26,7 @@ def shapes(tmp_path_factory):
     draw = runpy.run_path(str(EXAMPLE / "draw.py"))["draw"]
     for name, n_images, seed in (("train", 200, 1), ("test", 50, 2)):
         draw(folder / name, n_images, seed)
-        convert_annoset.main(["--anno_type=detection", f"--label_map_file={EXAMPLE / 'labelmap.prototxt'}", "--encoded",
+        convert_annoset(["--anno_type=detection", f"--label_map_file={EXAMPLE / 'labelmap.prototxt'}", "--encoded",
                               f"{folder / name}/", str(folder / name / "list.txt"), str(folder / f"{name}_lmdb")])
     (folder / "ssd_train_test.prototxt").write_text(here("ssd_train_test.prototxt"))
     return folder

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.feeds.layer_feed import TRAIN, ReaderOptions, Share, open_layer_feed
 from scaffe.data.records.datum import encode_floats
 from scaffe.files import read_state

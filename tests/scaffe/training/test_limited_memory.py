@@ -26,16 +26,16 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels import extents as rows
 from scaffe.mapped_memory import PAGE_BYTES, inner
 from scaffe.memory.backing import file_backed, pages
-from scaffe.memory.backing.file_backed import BackedMemory
+from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.memory.backing.store import BACK, OUT
-from scaffe.memory.plan import fitting
+from scaffe.memory.plan import layout
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.plan import Choice, Do, resident_bytes
-from scaffe.memory.problem import chunks, tensors
-from scaffe.memory.problem.unmovable import kept_by_layers
-from scaffe.memory.run import tested_nets
+from scaffe.memory.problem import layer_groups, tensors
+from scaffe.memory.problem.costs import kept_by_layers
+from scaffe.memory.run import testing_nets
 from scaffe.memory.run.limited_passes import limit_forward, limit_passes
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
@@ -81,8 +81,8 @@ def trained(solver):
 def every_array_counts(monkeypatch):
     monkeypatch.setattr(tensors, "LEAST_BYTES", 1)
     monkeypatch.setattr(pages, "WORTH_BYTES", 1)
-    monkeypatch.setattr(chunks, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
 
 
@@ -111,9 +111,9 @@ def garbage(monkeypatch):
 def limits(tmp_path, text="", **options):
     """From the least to nearly all that the net takes."""
     found = limited(solver_of(tmp_path, text, memory="99%", **options))
-    arrays = [part.n_bytes for part in found.iteration.parts]
+    arrays = [part.n_bytes for part in found.iteration.tensors]
     least = least_bytes(found.iteration)
-    return [str(found.limit.fixed + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 55, 95)]
+    return [str(found.limit.unmovable + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 55, 95)]
 
 
 @pytest.mark.parametrize("placement", ["auto", "move", "recompute", "geeps"])
@@ -130,7 +130,7 @@ def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
         assert trained(solver) == expected
         seen += [choice for choice in limited(solver).plan.choices if choice is not Choice.KEEP]
     assert seen if placement == "auto" else set(seen) == {
-        Choice.AGAIN if placement == "recompute" else Choice.MOVE}
+        Choice.RECOMPUTE if placement == "recompute" else Choice.MOVE}
 
 
 def test_a_batch_leaves_until_backward_reads_it_again(tmp_path, garbage):
@@ -141,7 +141,7 @@ def test_a_batch_leaves_until_backward_reads_it_again(tmp_path, garbage):
     expected = trained(solver_of(tmp_path, net=net))
     assert [trained(solver) for solver in solvers] == [expected] * len(solvers)
     assert any(moves("x", limited(solver)) for solver in solvers)
-    drawn, read = (limited(solver_of(tmp_path, net=each, memory="99%")).limit.fixed for each in (NET, net))
+    drawn, read = (limited(solver_of(tmp_path, net=each, memory="99%")).limit.unmovable for each in (NET, net))
     assert read - drawn == 5 * (4 * 3 * 16 * 16 + 4 * (4 + 3 * 4)) - 4 * 4 + 3 * 4
 
 
@@ -162,7 +162,7 @@ def test_backward_is_divided_where_the_net_would_not_fit_otherwise(tmp_path, gar
         solver_of(tmp_path, text, net, memory="1KB")
     least = int(re.search(r"trains in ([\d,]+) at least", str(error.value))[1].replace(",", ""))
     whole = limited(solver_of(tmp_path, text, net, memory="99%"))
-    assert least < whole.limit.fixed + least_bytes(whole.iteration)
+    assert least < whole.limit.unmovable + least_bytes(whole.iteration)
     solver = solver_of(tmp_path, text, net, memory=str(least))
     assert {solver.net.nodes[i].name for i in solver.net.steps.divided} == {"c2", "c3"}
     assert trained(solver) == expected
@@ -175,12 +175,12 @@ def test_parameters_and_histories_pass_through_memory(tmp_path, garbage, text):
     """At the least memory: with every gradient needed at once histories alone leave, else parameters too."""
     expected = trained(solver_of(tmp_path, text))
     found = limited(solver_of(tmp_path, text, memory="99%"))
-    least = str(found.limit.fixed + least_bytes(found.iteration))
+    least = str(found.limit.unmovable + least_bytes(found.iteration))
     solver = solver_of(tmp_path, text, memory=least, placement="move")
     assert trained(solver) == expected
     found = limited(solver)
-    left = {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if part.lasts and choice is Choice.MOVE}
+    left = {part.name for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
+            if part.is_persistent and choice is Choice.MOVE}
     kinds = ("history",) if text else ("history", "parameters")
     assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
 
@@ -207,7 +207,7 @@ def served(solver, observers=()):
 
 
 @pytest.mark.parametrize(("slack", "placement", "way"), [
-    (0.0, "move", Choice.MOVE), (0.0, "recompute", Choice.AGAIN), (0.0, "auto", Choice.AGAIN),
+    (0.0, "move", Choice.MOVE), (0.0, "recompute", Choice.RECOMPUTE), (0.0, "auto", Choice.RECOMPUTE),
     (2.0, "auto", Choice.MOVE)])
 def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward(tmp_path, garbage, slack, placement,
                                                                                  way):
@@ -215,7 +215,7 @@ def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward
     results, options = [], {**SSP, "slack": slack, "placement": placement}
     least = solver_of(tmp_path, **options, memory="99%")
     share = limited(least)
-    most = sum(part.n_bytes for part in share.iteration.parts if part.forward or not part.backward)
+    most = sum(part.n_bytes for part in share.iteration.tensors if part.forward or not part.backward)
     limit = share.least + (most // 4 if placement == "recompute" else 0)
     least.close()
     for given in ({}, {"memory": str(limit)}):
@@ -223,10 +223,10 @@ def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward
         results.append(served(solver))
     assert results[0] == results[1] and len(results[0]) == 2
     found = limited(solver)
-    copies = {part.name: choice for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+    copies = {part.name: choice for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
               if part.name.endswith(" parameters")}
     assert copies.keys() == {"ip parameters", "mid parameters", "out parameters"} and way in copies.values()
-    assert not any(part.lasts for part in found.iteration.parts)
+    assert not any(part.is_persistent for part in found.iteration.tensors)
 
 
 @pytest.mark.parametrize(("text", "given"), [
@@ -243,8 +243,8 @@ def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, g
         results.append(served(solver, [Turns(solver.communicator), Tables()]))
     assert results[0] == results[1]
     found = limited(solver)
-    left = {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if part.lasts and choice is Choice.MOVE}
+    left = {part.name for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
+            if part.is_persistent and choice is Choice.MOVE}
     kinds = ("history",) if text else ("history", "parameters")
     assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
 
@@ -305,7 +305,7 @@ def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, s
         solver, seen = solver_of(tmp_path, text, net=uneven(), **options, **given), []
         if given:
             found, test = limited(solver), solver.test_nets[0]
-            arrays = [array for array, part in zip(found.executor.memory.arrays, found.iteration.parts, strict=True)
+            arrays = [array for array, part in zip(found.executor.memory.arrays, found.iteration.tensors, strict=True)
                       if part.name.endswith("parameters")]
             there = []
             test.after_forward.append(lambda layer, there=there, arrays=arrays: there.append(
@@ -318,9 +318,9 @@ def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, s
         assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
     assert results[0][1][0]["loss"] > 0
     whole = sum(array.nbytes for array in arrays)
-    assert 0 < max(there) <= int(limit) - found.limit.fixed < whole
-    kept = [part for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if part.name.endswith("parameters") and part.lasts and choice is Choice.KEEP]
+    assert 0 < max(there) <= int(limit) - found.limit.unmovable < whole
+    kept = [part for part, choice in zip(found.iteration.tensors, found.plan.choices, strict=True)
+            if part.name.endswith("parameters") and part.is_persistent and choice is Choice.KEEP]
     assert bool(kept) == bool(share)
 
 
@@ -338,7 +338,7 @@ def test_test_nets_read_what_has_left_whoever_runs_them(tmp_path, garbage):
 def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
     text = "test_iter: 2 test_interval: 2 "
     least = limits(tmp_path, text, net=uneven())[0]
-    monkeypatch.setattr(tested_nets, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
+    monkeypatch.setattr(testing_nets, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
     with pytest.raises(UserError, match=f"-memory {least}: .* are too few for the solver's test net '': the param"):
         solver_of(tmp_path, text, net=uneven(), memory=least)
 
@@ -387,10 +387,10 @@ def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     there, kept = limited(solver).executor.memory, kept_by_layers(solver.net)
     solver.step(6)
     assert kept_by_layers(solver.net) - kept < 1000  # counted before anything ran, but for gradients of biases
-    assert there._n_arranged == len(there._apart)
+    assert there._n_arranged == len(there._separate)
     ends = [array.ctypes.data + array.nbytes for array in there.arrays[:there._n_arranged]]
     length = max(ends) - there._whole.ctypes.data
-    assert length < sum(array.nbytes for array in there._apart)  # some overlap
+    assert length < sum(array.nbytes for array in there._separate)  # some overlap
     assert resident(there._whole[:length]) == length
     assert resident(there._whole) == length
     assert [each.tobytes() for each in (whole_parameters(solver), *solver.strategy.state.histories())] == expected
@@ -409,7 +409,7 @@ def resident(array):
 @pytest.mark.parametrize(("placement", "options"), [
     ("auto", {}), ("recompute", {}), ("move", {**SSP, "slack": 0.0}), ("auto", {**SSP, "slack": 0.0})])
 def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, options, monkeypatch):
-    monkeypatch.setattr(fitting, "TRIALS", 0)
+    monkeypatch.setattr(layout, "TRIALS", 0)
     limit = limits(tmp_path, **options)[2 if placement == "recompute" else 0]
     solver = solver_of(tmp_path, memory=limit, placement=placement, **options)
     solver.strategy.begin()
@@ -431,10 +431,10 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, o
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
     assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))
     whole_parameters(solver), solver.strategy.state.histories()
-    renewed = [number for number, each in enumerate(tier._held, len(tier._planned)) if each.is_renewed]
+    renewed = [number for number, each in enumerate(tier._state, len(tier._activations)) if each.is_refreshed]
     assert len(renewed) == (3 if options else 0)  # which the file shows now
-    assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.parts)
-                   if not part.lasts and i not in renewed)
+    assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.tensors)
+                   if not part.is_persistent and i not in renewed)
     solver.close()
 
 
@@ -533,11 +533,11 @@ def test_passes_of_a_net_that_nobody_trains_layer_by_layer(tmp_path, placement, 
             for index in reversed(range(len(net.nodes))):
                 net.backward(index, index)
             if tier is not None:
-                tier.plan_again()
+                tier.replan()
         found.append(net.params.diff.tobytes())
         net.close()
     assert found[0] == found[1]
-    assert tier.mover.saved or tier.executor.repeated
+    assert tier.mover.offloaded or tier.executor.recomputed_seconds
 
 
 @pytest.mark.parametrize("placement", ["auto", "move"])
@@ -545,7 +545,7 @@ def test_a_net_that_runs_forward_alone_reads_its_parameters_layer_by_layer(tmp_p
     found = []
     for memory in ("", "99%", "1"):
         context = make_context(cpu, Stream(3), Share(), 3)
-        context.param_memory = backed = BackedMemory(SpillFile(str(tmp_path))) if memory else None
+        context.param_memory = backed = FileBackedMemory(SpillFile(str(tmp_path))) if memory else None
         net = make_net(text_format.Parse(NET, caffe_pb2.NetParameter()), Selection(TEST), context, "net")
         if memory == "1":
             with pytest.raises(UserError, match="are too few") as raised:
@@ -557,12 +557,12 @@ def test_a_net_that_runs_forward_alone_reads_its_parameters_layer_by_layer(tmp_p
             net.forward()
             found[-1] += [blob.data.tobytes() for blob in (net.blobs["loss"], net.blobs["c3"])]
             if tier is not None:
-                tier.plan_again()
+                tier.replan()
         net.close()
     assert found[0] == found[1] == found[2]
-    assert tier.mover.fetched and {part.name for part in tier.iteration.parts if part.lasts} == {
+    assert tier.mover.fetched and {part.name for part in tier.iteration.tensors if part.is_persistent} == {
         "ip parameters", "mid parameters", "out parameters"}
-    assert not any(part.lasts for part in (tier.iteration.parts[i] for i in tier.plan.parts_of(Do.SAVE)))
+    assert not any(part.is_persistent for part in (tier.iteration.tensors[i] for i in tier.plan.tensors_of(Do.OFFLOAD)))
 
 
 def test_time_says_what_a_limit_costs(tmp_path, capfd):
@@ -602,7 +602,7 @@ def test_a_net_that_shows_its_values_is_refused(tmp_path):
 
 def test_a_blob_that_grows_is_refused_at_the_next_pass(tmp_path):
     solver = solver_of(tmp_path, memory="90%")
-    blob = next(each.blob for each in limited(solver).executor._planned if each.part.name == "sum")
+    blob = next(each.blob for each in limited(solver).executor._activations if each.tensor.name == "sum")
     blob.reshape((8, *blob.shape[1:]))
     with pytest.raises(UserError, match="blob 'sum' had 8192 elements when training began, and has 16384 now"):
         solver.net.forward()

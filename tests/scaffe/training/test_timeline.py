@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from scaffe.cli.commands import plot
+from scaffe.cli.commands.logs import plot
 from scaffe.errors import UserError
 from scaffe.pictures.timeline import COLOURS, LEFT, lay_out, to_png, to_svg
 from scaffe.training.timers import Timers
@@ -42,7 +42,7 @@ def test_trace_of_two_ranks(tmp_path, strategy, more, kinds):
         for kind in kinds:
             assert {f"{kind} ip1", f"{kind} ip2"} <= set(names)
     assert all(e["dur"] >= 0 for e in spans)
-    assert plot.main([str(tmp_path / "trace.json")]) == 0
+    assert plot([str(tmp_path / "trace.json")]) == 0
     picture = ET.parse(tmp_path / "trace.svg")
     assert any("backward ip2" in (t.text or "") for t in picture.iter("{http://www.w3.org/2000/svg}title"))
 
@@ -72,10 +72,10 @@ def test_png_shows_the_same_bars(tmp_path):
         assert (right + 1, bottom + 1) == (pytest.approx(bar.x + bar.width, abs=1), bar.y + bar.height)
     assert (pixels[:, :LEFT - 10] < 128).any()
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
-    assert plot.main([str(tmp_path / "t.json"), "-output", str(tmp_path / "t.png")]) == 0
+    assert plot([str(tmp_path / "t.json"), "-output", str(tmp_path / "t.png")]) == 0
     assert (tmp_path / "t.png").read_bytes() == to_png(picture)
     with pytest.raises(UserError, match=r"expected \.svg or \.png"):
-        plot.main([str(tmp_path / "t.json"), "-output", "t.gif"])
+        plot([str(tmp_path / "t.json"), "-output", "t.gif"])
 
 
 def test_hidden_share():
@@ -92,7 +92,7 @@ def test_a_picture_of_no_time_or_of_too_many_rows_is_refused(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": spans}))
     with pytest.raises(UserError, match=r"t.json: the trace has no spans between 0.5 and 0.5 ms"):
-        plot.main([str(path), "-start", "0.5", "-end", "0.5"])
+        plot([str(path), "-start", "0.5", "-end", "0.5"])
     with pytest.raises(UserError, match=r"1200 x 33040 pixels; draw an .svg"):
-        plot.main([str(path), "-output", str(tmp_path / "t.png")])
-    assert plot.main([str(path)]) == 0
+        plot([str(path), "-output", str(tmp_path / "t.png")])
+    assert plot([str(path)]) == 0

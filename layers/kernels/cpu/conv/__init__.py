@@ -1,1 +1,1 @@
-"""Convolutions on the CPU: which kernel computes which, and those that are not oneDNN's."""
+"""Convolutions on the CPU: the choice of a kernel for a geometry, and the kernels that are not oneDNN's."""

@@ -1,4 +1,4 @@
-"""Which kernels compute a convolution: those that were measured to be the fastest for its geometry."""
+"""Chooses the kernels of a convolution: those that were measured to be the fastest for its geometry."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.onednn.library import attempt, can, library
-from scaffe.layers.kernels.cpu.onednn.library import suits as suits_onednn
+from scaffe.layers.kernels.cpu.onednn.library import supports as supported_by_onednn
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import InferencePlan, WeightedPlan
 from scaffe.layers.kernels.specs import ConvSpec
@@ -20,22 +20,22 @@ class Gradient(Protocol):
     """Computes the gradient of one geometry's weights."""
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
-        """Add the gradient to gw, in Caffe's order, or write it. Images lie channels-last."""
+        """Add the gradient to gw, in Caffe's order, or overwrite it. Images are channels-last."""
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes of working memory that ``run`` uses, by name."""
+        """Bytes by name of the working arrays that ``run`` uses."""
 
 
-class OwnGradient:
-    """One geometry; see ``WeightedPlan``.
+class SeparateWeightGradient:
+    """A plan whose weights' gradient has a kernel of its own; see ``WeightedPlan``.
 
     Args:
-        others: computes everything else.
+        others: the plan that computes everything else.
         spec: the geometry.
         gradient: computes the gradient of the weights.
 
     Attributes:
-        gradient: see there.
+        gradient: as given.
     """
 
     def __init__(self, others: WeightedPlan, spec: ConvSpec, gradient: Gradient) -> None:
@@ -53,7 +53,7 @@ class OwnGradient:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of its working memory, which the plans of a thread share."""
+        """Bytes by name of its working arrays, which the plans of a thread share."""
         found: dict[str, int] = getattr(self._others, "working_bytes", dict)()
         mine = self.gradient.working_bytes()
         return {name: max(found.get(name, 0), mine.get(name, 0)) for name in {*found, *mine}}
@@ -65,29 +65,30 @@ SINGLE = np.dtype(np.float32)
 def convolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a convolution. Raises LayerError for an impossible geometry."""
     spec.check()
-    if suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
+    if supported_by_onednn(spec) and 1 <= len(spec.kernel) <= 3:
         from scaffe.layers.kernels.cpu.conv import few_inputs, first_weights
         from scaffe.layers.kernels.cpu.conv.image_lanes import Convolution as InLanes
-        from scaffe.layers.kernels.cpu.conv.image_lanes import suits as suits_lanes
+        from scaffe.layers.kernels.cpu.conv.image_lanes import supports as supported_by_image_lanes
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
         from scaffe.layers.kernels.cpu.onednn.convolution import Pointwise, is_pointwise
         from scaffe.layers.kernels.cpu.onednn.winograd.plans import Training
         from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster_in_training
-        pass  # dropped
 
         winograd = attempt(Training, spec) if spec.dtype == np.float32 and is_faster_in_training(spec) else None
         if winograd is not None:
             return winograd
-        if suits_lanes(spec):
+        if supported_by_image_lanes(spec):
             return InLanes(spec)
         product = attempt(Pointwise, spec) if spec.dtype == np.float32 and is_pointwise(spec) else None
         if product is not None:
             return product
         made = attempt(OnednnConvolution, spec)
         if made is not None and (spec.dtype == np.float32 or can(made.build_backward)):
-            if few_inputs.suits(spec):
-                return OwnGradient(made, spec, few_inputs.FewInputs(spec))
-            return OwnGradient(made, spec, first_weights.FirstWeights(spec)) if first_weights.suits(spec) else made
+            if few_inputs.supports(spec):
+                return SeparateWeightGradient(made, spec, few_inputs.FewInputs(spec))
+            if first_weights.supports(spec):
+                return SeparateWeightGradient(made, spec, first_weights.FirstWeights(spec))
+            return made
     if spec.dtype.kind == "V":
         from scaffe.layers.kernels.cpu.widened import WidenedProduct
 
@@ -98,15 +99,15 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
 
 
 def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
-    """A plan of a convolution's forward alone, with weights turned into the kernel's layout once; else None."""
-    if not suits_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
+    """A plan of a convolution's forward for inference, which lays weights out once; None if no kernel has one."""
+    if not supported_by_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
         return None
-    from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, suits
+    from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, supports
     from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
     from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
     from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster
 
-    if library() is not None and suits(spec):
+    if library() is not None and supports(spec):
         return Pointwise(spec, relu_slope)
     made = attempt(Inference, spec, relu_slope) if spec.dtype == np.float32 and is_faster(spec) else None
     return made or attempt(InferenceConvolution, spec, relu_slope, adds)

@@ -1,6 +1,6 @@
-"""The gradient of weights that few channels are read by, as a net's first convolution has them: images in lanes.
+"""The weights' gradient of a convolution with few input channels, such as a net's first one: an image a SIMD lane.
 
-Each lane adds up its images' products; the lanes are added at the end.
+Each lane sums the products of its images; the lanes are added at the end.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.simd import HAS_AVX512, LANES, lane_sums, turn
+from scaffe.jit.simd import HAS_AVX512, LANES, simd_multiply_add, transpose
 from scaffe.layers.kernels.cpu.arrays import workspace
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.threads.parts import in_units, n_threads, part_from
 from scaffe.layers.kernels.specs import ConvSpec
 
 ROWS, TAPS = 4 if HAS_AVX512 else 2, 5
-"""Output channels, and a line of the filter, whose sums registers hold beside what they read."""
+"""Output channels and weights of a filter's row whose sums fit in registers together with the operands."""
 MOST_INPUTS = 3
 CHUNK_BYTES = 3 << 13
-"""Of the tops' gradients that are read for all weights before the next are: the first cache holds them."""
+"""Tops' gradients that are read for all weights before the next ones, so that they stay in the first-level cache."""
 GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", "outputs", "pad_y", "pad_x")
-_sums = lane_sums(ROWS, TAPS)
+_sums = simd_multiply_add(ROWS, TAPS)
 
 
 class FewInputs:
-    """The gradient of one geometry, for which ``suits`` holds; see ``Gradient``.
+    """The weights' gradient of a geometry for which ``supports`` holds; see ``Gradient``.
 
     Args:
         spec: the geometry.
@@ -64,8 +64,8 @@ class FewInputs:
         return max(min(n_threads(), self._n_groups), 1)
 
 
-def suits(spec: ConvSpec) -> bool:
-    """Whether this gradient can be computed, and faster so than by oneDNN."""
+def supports(spec: ConvSpec) -> bool:
+    """Whether the gradient of a geometry can be computed so, and faster than by oneDNN."""
     if len(spec.kernel) != 2 or spec.dtype != np.float32 or not is_fast():
         return False
     is_plain = (spec.kernel, spec.stride, spec.dilation, spec.group) == ((TAPS, TAPS), (1, 1), (1, 1), 1)
@@ -76,8 +76,8 @@ def suits(spec: ConvSpec) -> bool:
 @compiled
 def _add_up(first: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray,
             bottoms: np.ndarray, tops: np.ndarray, sums: np.ndarray) -> None:
-    """Groups ``first`` to ``stop`` of LANES images, each into sums of its own: they never depend on threads. Each part
-    has working memory of its own."""
+    """Sum up groups [first, stop) of LANES images. Each group has sums of its own, so that results do not depend on
+    the number of threads; each part of the groups has working memory of its own."""
     part = part_from(first, len(bottoms), n_groups)
     bottom, top = bottoms[part], tops[part]
     n, height, width, inputs, out_height, out_width, outputs, pad_y, pad_x = geometry
@@ -93,7 +93,7 @@ def _add_up(first: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray,
             bottom[:] = 0
             top[:] = 0
         _lay_lines(x, group * LANES, n_images, geometry, bottom)
-        turn(gy, group * LANES * n_top, n_top, (n_images, n_top), top, 0, LANES)
+        transpose(gy, group * LANES * n_top, n_top, (n_images, n_top), top, 0, LANES)
         for row in range(0, outputs, ROWS):
             for y in range(0, out_height, at_once):
                 for tap in range(TAPS):
@@ -107,12 +107,12 @@ def _add_up(first: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray,
 
 @compiled(inline="always")
 def _lay_lines(x: np.ndarray, first: int, n_images: int, geometry: np.ndarray, bottom: np.ndarray) -> None:
-    """Images side by side, within their padding."""
+    """Lay images side by side, one a lane, within their padding."""
     _, height, width, inputs, _, _, _, pad_y, pad_x = geometry
     each, line = height * width * inputs, width * inputs
     if pad_y == 0 and pad_x == 0:
-        turn(x, first * each, each, (n_images, each), bottom, 0, LANES)
+        transpose(x, first * each, each, (n_images, each), bottom, 0, LANES)
         return
     for y in range(height):
         to = ((pad_y + y) * (width + 2 * pad_x) + pad_x) * inputs * LANES
-        turn(x, first * each + y * line, each, (n_images, line), bottom, to, LANES)
+        transpose(x, first * each + y * line, each, (n_images, line), bottom, to, LANES)

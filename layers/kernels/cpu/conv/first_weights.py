@@ -1,8 +1,8 @@
-"""The gradient of a net's first weights: of a convolution with few inputs, whose filter's lines lie in one piece.
+"""The weights' gradient of a net's first convolution, whose few input channels make a filter's row contiguous.
 
-Where an image has three channels, a line of the filter reads 3 · taps neighbours of the image. Each of them times the
-gradients of all outputs is a row of the weights' gradient: some rows by two vectors of outputs stay in registers while
-the filter goes along a line of the image. No patches are laid.
+With three channels, a row of the filter reads 3 · taps contiguous numbers of the image. Each of them times the
+gradients of all outputs gives a row of the weights' gradient. A tile of rows by two vectors of outputs stays in
+registers while the filter moves along a row of the image; no patches (im2col) are written.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.loops import clear_run, copy_run
+from scaffe.jit.loops import clear_elements, copy_elements
+from scaffe.jit.register_tiles import COLUMNS, register_tile
 from scaffe.jit.simd import HAS_AVX512
-from scaffe.jit.tiles import COLUMNS, tile
 from scaffe.layers.kernels.cpu.arrays import workspace
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.threads.parts import LINE, in_units, n_threads, part_from
 from scaffe.layers.kernels.specs import ConvSpec
 
 SHORT, TALL = (8, 11) if HAS_AVX512 else (5, 6)
-"""Rows at once: numbers of a line of the filter."""
+"""Rows of a register tile: numbers of a row of the filter."""
 MOST_INPUTS, LEAST_USED = 4, 0.7
-"""Where a line has too few numbers for a whole tile, registers are left empty."""
-MOST_GROUPS = 16  # of images, each with sums of its own: they never depend on threads
-_short, _tall = (tile(rows, has_pitch=True, has_x_pitch=True) for rows in (SHORT, TALL))
+"""Most input channels, and the least used part of a register tile."""
+MOST_GROUPS = 16  # groups of images, each with sums of its own, so that results do not depend on threads
+_short, _tall = (register_tile(rows, has_pitch=True, has_x_pitch=True) for rows in (SHORT, TALL))
 _NO_BIAS = np.zeros(COLUMNS, np.float32)
 GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", "outputs", "taps_y", "taps_x",
             "stride_y", "stride_x", "pad_y", "pad_x", "rows", "tiles", "images")
 
 
 class FirstWeights:
-    """The gradient of one geometry, for which ``suits`` holds; see ``Gradient``.
+    """The weights' gradient of a geometry for which ``supports`` holds; see ``Gradient``.
 
     Args:
         spec: the geometry.
@@ -47,7 +47,7 @@ class FirstWeights:
                                    *spec.pad, rows, tiles, each])
         self._n_groups, self._line = -(-n // each), rows * tiles
         padded = prod(length + 2 * pad for length, pad in zip(image, spec.pad, strict=True))
-        self._padded = -(-(padded * inputs + self._line) // LINE) * LINE  # the last tile reads on
+        self._padded = -(-(padded * inputs + self._line) // LINE) * LINE  # the last tile reads beyond the end
         self._sums = spec.kernel[0] * self._line * spec.n_output
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
@@ -70,14 +70,14 @@ class FirstWeights:
 
 
 def tiles_of(spec: ConvSpec) -> tuple[int, int]:
-    """The rows of a tile, and how many tiles cover a line of the filter with the fewest rows in all."""
+    """Rows of a tile, and the number of tiles that cover a row of the filter with the fewest rows in all."""
     line = spec.kernel[1] * spec.in_shape[1]
     rows = min((TALL, SHORT), key=lambda rows: -(-line // rows) * rows)
     return rows, -(-line // rows)
 
 
-def suits(spec: ConvSpec) -> bool:
-    """Whether this gradient can be computed, and faster so than by oneDNN."""
+def supports(spec: ConvSpec) -> bool:
+    """Whether the gradient of a geometry can be computed so, and faster than by oneDNN."""
     if len(spec.kernel) != 2 or spec.dtype != np.float32 or not is_fast() or spec.in_shape[0] == 0:
         return False
     is_plain = spec.group == 1 and max(spec.dilation) == 1 and max(spec.kernel) > 1
@@ -88,19 +88,19 @@ def suits(spec: ConvSpec) -> bool:
 @compiled(borrows=True)
 def _add_up(first: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray,
             images: np.ndarray, sums: np.ndarray) -> None:
-    """Groups ``first`` to ``stop`` of images, each into sums of its own: line by line, the tops' gradients near. An
-    image is laid within its padding into the part's own of ``images``."""
+    """Sum up groups [first, stop) of images, each into sums of its own, row by row of the top. Each part of the groups
+    copies its images with their padding into an array of its own among ``images``."""
     padded = images[part_from(first, len(images), n_groups)]
     n, height, width, inputs, out_height, out_width, outputs, taps_y = geometry[:8]
     stride_y, stride_x, pad_y, pad_x, rows, tiles, each = geometry[9:16]
     line = (width + 2 * pad_x) * inputs
-    clear_run(padded, 0, padded.size)
+    clear_elements(padded, 0, padded.size)
     for group in range(first, stop):
         to = group * taps_y * rows * tiles * outputs
-        clear_run(sums, to, taps_y * rows * tiles * outputs)
+        clear_elements(sums, to, taps_y * rows * tiles * outputs)
         for image in range(group * each, min((group + 1) * each, n)):
             for y in range(height):
-                copy_run(x, (image * height + y) * width * inputs, padded, (pad_y + y) * line + pad_x * inputs,
+                copy_elements(x, (image * height + y) * width * inputs, padded, (pad_y + y) * line + pad_x * inputs,
                       width * inputs)
             for y in range(out_height):
                 panel = (image * out_height + y) * out_width * outputs

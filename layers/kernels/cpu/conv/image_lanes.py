@@ -1,4 +1,4 @@
-"""Convolutions whose channels fill no whole vectors: images lie side by side in the vectors' lanes instead."""
+"""Convolutions whose channels fill no whole SIMD vectors: each lane computes an image of its own instead."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.simd import HAS_AVX512, LANES, turn
-from scaffe.jit.tiles import COLUMNS, tile
+from scaffe.jit.register_tiles import COLUMNS, register_tile
+from scaffe.jit.simd import HAS_AVX512, LANES, transpose
 from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.conv.image_lanes_gradient import WeightGradient
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.threads.parts import in_units, n_threads, part_from
@@ -20,47 +20,50 @@ from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
 
 ROWS = 10 if HAS_AVX512 else 5
-"""Output channels at once: of two vectors of images each, as many sums as registers hold beside what they read."""
+"""Output channels of a register tile, by two vectors of images: as many sums as fit beside the operands."""
 GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", "outputs", "taps", "pad_y", "pad_x")
-_whole, _half = tile(ROWS, has_runs=True), tile(ROWS, n_vectors=1, has_runs=True)
+_whole, _half = register_tile(ROWS, has_runs=True), register_tile(ROWS, n_vectors=1, has_runs=True)
 _NO_BIAS = np.zeros(COLUMNS, np.float32)  # of images, which are the tile's columns
 
 
 class Filtering:
-    """One geometry. As many images as a tile has columns are turned, filtered and turned back before the next.
+    """A convolution of one geometry, computed for groups of as many images as a register tile has columns.
+
+    A group's images are transposed into lanes, filtered and transposed back before the next group.
 
     Args:
         spec: the geometry; the outputs are a multiple of ROWS.
-        is_turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
+        is_flipped: whether this convolution computes a bottom's gradient, from the forward one's weights.
     """
 
-    def __init__(self, spec: ConvSpec, is_turned: bool = False) -> None:
-        self.spec, self._is_turned = spec, is_turned
+    def __init__(self, spec: ConvSpec, is_flipped: bool = False) -> None:
+        self.spec, self._is_flipped = spec, is_flipped
         n, inputs, *image = spec.in_shape
         self._geometry = np.array([n, *image, inputs, *spec.out_spatial, spec.n_output, spec.kernel[0], *spec.pad])
         self._n_groups = -(-n // COLUMNS)
         self._bottom, self._top = (COLUMNS * int(np.prod(shape[1:])) for shape in (spec.in_shape, spec.out_shape))
 
     @property
-    def taken_shape(self) -> tuple[int, ...]:
-        """The shape of the array that ``take`` fills."""
+    def packed_shape(self) -> tuple[int, ...]:
+        """Shape of the array that ``pack_weights`` writes."""
         return self.spec.n_output, *self.spec.kernel, self.spec.in_shape[1]
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes of working memory that ``run`` uses, by name."""
+        """Bytes by name of the working arrays that ``run`` uses."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top}
 
-    def take(self, w: np.ndarray, taken: np.ndarray) -> None:
-        """Lay weights (outputs, inputs, taps, taps), or turned (inputs, outputs, taps, taps), as ``run`` reads them."""
-        taken[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_turned else w.transpose(0, 2, 3, 1)
+    def pack_weights(self, w: np.ndarray, packed: np.ndarray) -> None:
+        """Write weights (outputs, inputs, taps, taps), flipped if (inputs, outputs, taps, taps), as ``run`` reads
+        them."""
+        packed[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_flipped else w.transpose(0, 2, 3, 1)
 
-    def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float = 1) -> None:
+    def run(self, x: np.ndarray, packed: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float = 1) -> None:
         """y = x * w + b, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
         bytes_of, n_parts = self.working_bytes(), self._n_parts()
         bottoms, tops = (workspace(name, bytes_of[name]).view(np.float32).reshape(n_parts, -1)
                          for name in ("bottom", "top"))
-        x, y, w = x.reshape(-1), y.reshape(-1), taken.reshape(-1)
+        x, y, w = x.reshape(-1), y.reshape(-1), packed.reshape(-1)
         in_units(_filter, 1, self._n_groups, None, self._n_groups, x, self._geometry, w, b, np.float32(slope), y,
                  bottoms, tops)
 
@@ -71,8 +74,8 @@ class Filtering:
 @compiled(borrows=True)
 def _filter(first: int, stop: int, n_groups: int, x: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np.ndarray,
             slope: float, y: np.ndarray, bottoms: np.ndarray, tops: np.ndarray) -> None:
-    """Groups ``first`` to ``stop`` of COLUMNS images; half as many lanes where that is enough for the last. Each part
-    has working memory of its own."""
+    """Filter groups [first, stop) of COLUMNS images; the last one takes half as many lanes if these suffice. Each part
+    of the groups has working memory of its own."""
     part = part_from(first, len(bottoms), n_groups)
     bottom, top = bottoms[part], tops[part]
     n, height, width, inputs, out_height, out_width, outputs = geometry[:7]
@@ -81,17 +84,17 @@ def _filter(first: int, stop: int, n_groups: int, x: np.ndarray, geometry: np.nd
         start = group * COLUMNS
         n_images = min(COLUMNS, n - start)
         lanes = COLUMNS if n_images > LANES else LANES
-        turn(x, start * n_bottom, n_bottom, (n_images, n_bottom), bottom, 0, lanes)
+        transpose(x, start * n_bottom, n_bottom, (n_images, n_bottom), bottom, 0, lanes)
         for row in range(0, outputs, ROWS):
             for pixel in range(out_height * out_width):
                 _filter_pixel(bottom, geometry, w, b, slope, lanes, row, pixel, top)
-        turn(top, 0, lanes, (n_top, n_images), y, start * n_top, n_top)
+        transpose(top, 0, lanes, (n_top, n_images), y, start * n_top, n_top)
 
 
 @compiled(inline="always")
 def _filter_pixel(bottom: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np.ndarray, slope: float, lanes: int,
                   row: int, pixel: int, top: np.ndarray) -> None:
-    """ROWS outputs of one pixel, from ``row`` on: what each line of the filter finds within the image is one run."""
+    """Compute ROWS outputs of one pixel, from ``row`` on. A filter's row within the image is one run of products."""
     height, width, inputs, _, out_width, outputs, taps, pad_y, pad_x = geometry[1:10]
     y, x = pixel // out_width - pad_y, pixel % out_width - pad_x
     left, right, first, stop = max(x, 0), min(x + taps, width), max(-y, 0), min(taps, height - y)
@@ -110,11 +113,11 @@ def _filter_pixel(bottom: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np
 
 
 FEWEST_IMAGES = 16  # fewer leave lanes of the widest registers empty
-FEWEST_INPUTS = 50  # of a line of the filter: shorter sums are over before they pay for loading and storing
+FEWEST_INPUTS = 50  # numbers of a filter's row: shorter sums do not pay for loading and storing them
 
 
 class Convolution:
-    """One geometry, for which ``suits`` holds; see ``WeightedPlan``.
+    """A plan of a geometry for which ``supports`` holds; see ``WeightedPlan``.
 
     Args:
         spec: the geometry.
@@ -129,7 +132,7 @@ class Convolution:
     def _back(self) -> Filtering:
         spec = self.spec
         return Filtering(replace(spec, in_shape=(*spec.out_shape,), n_output=spec.in_shape[1], pad=tuple(
-            taps - 1 - pad for taps, pad in zip(spec.kernel, spec.pad, strict=True))), is_turned=True)
+            taps - 1 - pad for taps, pad in zip(spec.kernel, spec.pad, strict=True))), is_flipped=True)
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
@@ -152,9 +155,9 @@ class Convolution:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working memory of all passes, which the plans of a thread share."""
+        """Bytes by name of the working arrays of all passes, which the plans of a thread share."""
         uses = [self._forward.working_bytes(), self._back.working_bytes(), self._gradient.working_bytes(),
-                {"turned": 4 * self._sizes[1]}]
+                {"flipped": 4 * self._sizes[1]}]
         return {name: max(use[name] for use in uses if name in use) for name in {name for use in uses for name in use}}
 
     def _check(self, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> None:
@@ -163,13 +166,13 @@ class Convolution:
 
     def _filter(self, way: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 slope: float) -> None:
-        taken = workspace("turned", 4 * w.size).view(np.float32).reshape(way.taken_shape)
-        way.take(w.reshape(self.spec.weight_shape), taken)
-        way.run(x, taken, np.zeros(way.spec.n_output, np.float32) if b is None else b, y, slope)
+        packed = workspace("flipped", 4 * w.size).view(np.float32).reshape(way.packed_shape)
+        way.pack_weights(w.reshape(self.spec.weight_shape), packed)
+        way.run(x, packed, np.zeros(way.spec.n_output, np.float32) if b is None else b, y, slope)
 
 
-def suits(spec: ConvSpec) -> bool:
-    """Whether a geometry's channels fill no whole vectors, and this is faster for it than filling them up."""
+def supports(spec: ConvSpec) -> bool:
+    """Whether a geometry's channels fill no whole vectors, and an image a lane is faster than padding them."""
     if len(spec.kernel) != 2 or spec.dtype != np.float32 or not is_fast():
         return False
     taps, (n, inputs) = spec.kernel[0], spec.in_shape[:2]

@@ -1,6 +1,6 @@
-"""Products of rows and weights that lie in panels of columns, with what follows a convolution in the same pass.
+"""Matrix products with weights packed in panels of columns; bias, a sum and a ReLU in the same pass.
 
-The next panels' weights and what is added are fetched while products are summed, so that they need not lie in a cache.
+The next panel's weights and the array to add are prefetched while products are summed, so they need not be in a cache.
 """
 
 from __future__ import annotations
@@ -10,37 +10,36 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.register_tiles import COLUMNS, register_tile
 from scaffe.jit.simd import HAS_AMX, HAS_AVX512, HAS_FMA
-from scaffe.jit.tiles import COLUMNS, tile
 from scaffe.layers.kernels.cpu.threads.parts import LINE
 
 TALL, SHORT = (8, 7) if HAS_AVX512 else (6, 4)
-"""Rows at once: as many as registers hold sums of, and the next fewer (images are often 7, 14, 28, ... wide)."""
-LINES = COLUMNS // LINE  # of the cache, that a row of a panel takes
+"""Rows of a register tile: as many as fit, and one number less (images are often 7, 14, 28, ... wide)."""
+LINES = COLUMNS // LINE  # cache lines of a panel's row
 GEOMETRY = ("k", "group", "n_lines", "in_lines", "line_step", "width", "in_width", "step")
-"""Of pixels: inputs; panels that are read for all pixels before the others are; lines of y in an image, of x in an
-image, and of x from one that is read to the next; pixels of a line of y, of x, and of x from one that is read to the
-next."""
-_one, _short, _tall = tile(1), tile(SHORT), tile(TALL)
+"""Inputs; panels that are read for all pixels before the next ones; rows of an image of y, rows of an image of x, and
+the stride of rows; pixels of a row of y, pixels of a row of x, and the stride of pixels."""
+_one, _short, _tall = register_tile(1), register_tile(SHORT), register_tile(TALL)
 
 
 def is_fast() -> bool:
-    """Whether tiles fit the processor's registers, and it is of a kind on which they were measured to be faster than
-    oneDNN: one with AVX2 or AVX-512, and without AMX."""
+    """Whether the processor is of a kind on which these kernels were measured to be faster than oneDNN: with AVX2 or
+    AVX-512, without AMX."""
     return HAS_FMA and not HAS_AMX
 
 
 @compiled(inline="always")
 def rows_at_once(n_rows: int) -> int:
-    """How many rows of so many to multiply at once: SHORT where none is left so, and it is hardly slower than TALL."""
+    """Rows of a tile for ``n_rows`` rows: SHORT where these are a multiple, and it is hardly slower than TALL."""
     return SHORT if n_rows % SHORT == 0 and HAS_AVX512 else TALL
 
 
 def in_panels(w: np.ndarray) -> np.ndarray:
-    """Weights as ``multiply_pixels`` and ``multiply_matrices`` take them.
+    """Weights in the packed order that ``multiply_pixels`` and ``multiply_matrices`` take.
 
     Args:
-        w: (..., inputs, outputs), the outputs a multiple of COLUMNS.
+        w: (..., inputs, outputs), with a multiple of COLUMNS outputs.
 
     Returns:
         a view, (..., panels, inputs, COLUMNS).
@@ -51,7 +50,7 @@ def in_panels(w: np.ndarray) -> np.ndarray:
 @compiled(inline="always")
 def multiply_few(n: int, x: Any, w: Any, bias: Any, added: Any, adds: bool, slope: float, y: Any,
                  places: Any) -> None:
-    """n rows, at most TALL, by one panel; see ``tile``."""
+    """Multiply n rows, at most TALL, by one panel; see ``register_tile``."""
     if n == TALL:
         _tall(x, w, bias, added, adds, slope, y, places)
         return
@@ -66,15 +65,15 @@ def multiply_few(n: int, x: Any, w: Any, bias: Any, added: Any, adds: bool, slop
 @compiled
 def multiply_pixels(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool,
                     slope: float, y: np.ndarray, tiles: int, last_tile: int, panels: int, last_panel: int) -> None:
-    """y = x w + bias, and what follows, of some pixels of images' lines and some panels.
+    """y = relu(x w + bias + added) for some tiles of pixels and some panels.
 
     Args:
-        x, w, added, y: flat, as ``tile`` takes them; w of ``in_panels``.
-        geometry: int64, of GEOMETRY.
+        x, w, added, y: flat, as ``register_tile`` takes them; w in the order of ``in_panels``.
+        geometry: the numbers of GEOMETRY, int64.
         bias: (outputs,).
-        adds, slope: see ``tile``.
-        tiles, last_tile: the first tile of at most ``rows_at_once`` pixels, and where they stop.
-        panels, last_panel: the first panel, and where they stop.
+        adds, slope: see ``register_tile``.
+        tiles, last_tile: the range of tiles, each of at most ``rows_at_once`` pixels.
+        panels, last_panel: the range of panels.
     """
     k, group, n_lines, in_lines, line_step, width, in_width, step = geometry
     at_once, n_outputs = rows_at_once(width), bias.size
@@ -96,13 +95,13 @@ def multiply_pixels(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, bias: np
 @compiled
 def multiply_matrices(x: np.ndarray, x_shape: tuple[int, int, int], k: int, w: np.ndarray, zeros: np.ndarray,
                       y: np.ndarray, n_outputs: int, first: int, stop: int) -> None:
-    """Products ``first`` to ``stop`` of a row of matrices: y = x w.
+    """y = x w for matrices [first, stop) of a batch.
 
     Args:
-        x: flat; ``x_shape`` is matrices' rows, the rows that a matrix takes in x and y, and the elements of a row.
+        x: flat. ``x_shape`` is the rows of a matrix, the distance of matrices in rows, and the elements of a row.
         k: inputs.
-        w: of ``in_panels``, flat.
-        zeros: (outputs,).
+        w: flat, in the order of ``in_panels``.
+        zeros: (outputs,), of zeros.
         y: flat; ``n_outputs`` elements a row.
     """
     n_rows, rows, n_inputs = x_shape

@@ -1,4 +1,4 @@
-"""Convolutions with one weight a channel, forward alone: products of pixels and weights."""
+"""Pointwise (1 x 1) convolutions for inference, as products of pixels and packed weights."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.tiles import COLUMNS
+from scaffe.jit.register_tiles import COLUMNS
 from scaffe.layers.kernels.cpu.arrays import zeros
 from scaffe.layers.kernels.cpu.conv.panels import in_panels, is_fast, multiply_pixels, rows_at_once
-from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
 from scaffe.layers.kernels.cpu.threads.parts import in_units
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
 
-GROUP_BYTES = 1 << 18  # of weights that are read for all pixels before the next: they stay in a core's cache
-LEAST_PIXELS = 7  # fewer are read as slowly as weights
-LEAST_PRODUCTS = 1 << 21  # of a thread: handing over a part costs what summing them does
+GROUP_BYTES = 1 << 18  # weights that are read for all pixels before the next ones, and stay in a core's cache
+LEAST_PIXELS = 7  # with fewer, reading the weights takes longest, and oneDNN is as fast
+LEAST_PRODUCTS = 1 << 21  # of a part: handing one to a thread takes as long as summing them
 
 
 class Pointwise:
-    """One geometry, for which ``suits`` holds; see ``InferencePlan``.
+    """A plan of a geometry for which ``supports`` holds; see ``InferencePlan``.
 
     Args:
         spec: the geometry.
@@ -45,12 +45,12 @@ class Pointwise:
         self._splits_panels = self._w.size > self._sizes[0]
         self._length = self._n_panels if self._splits_panels else self._n_tiles
 
-    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+    def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
         """See InferencePlan."""
         self._w.reshape(self._n_panels, self._k, COLUMNS)[...] = in_panels(w.reshape(-1, self._k).T)
         self._b[...] = b
 
-    def adopt(self, other: Pointwise) -> None:
+    def share_weights(self, other: Pointwise) -> None:
         """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
@@ -58,9 +58,9 @@ class Pointwise:
         """See InferencePlan."""
         in_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> Calls | None:
+    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
         """See InferencePlan."""
-        return bind_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
+        return prepare_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
 
     def _arguments(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None) -> tuple[Any, ...]:
         expect_elems(self._sizes[0], x)
@@ -74,13 +74,13 @@ class Pointwise:
 def _multiply(start: int, stop: int, splits_panels: bool, n_tiles: int, n_panels: int, x: np.ndarray,
               geometry: np.ndarray, w: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool, slope: float,
               y: np.ndarray) -> None:
-    """``multiply_pixels`` of the panels from ``start`` to ``stop`` and all tiles, or of these tiles and all panels."""
+    """``multiply_pixels`` for panels [start, stop) and all tiles, or for tiles [start, stop) and all panels."""
     tiles, panels = ((0, n_tiles), (start, stop)) if splits_panels else ((start, stop), (0, n_panels))
     multiply_pixels(x, geometry, w, bias, added, adds, slope, y, tiles[0], tiles[1], panels[0], panels[1])
 
 
-def suits(spec: ConvSpec) -> bool:
-    """Whether a geometry is such a convolution, of float32 and of whole panels, and faster so than by oneDNN."""
+def supports(spec: ConvSpec) -> bool:
+    """Whether a geometry is pointwise, of float32 and of whole panels, and faster so than by oneDNN."""
     shapes = len(spec.kernel) == 2 or max(spec.stride) == 1
     are_whole = spec.n_output % COLUMNS == 0 and prod(spec.out_shape) // spec.n_output >= LEAST_PIXELS
     return is_fast() and spec.is_pointwise and spec.dtype == np.float32 and shapes and are_whole

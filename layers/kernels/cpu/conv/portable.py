@@ -12,14 +12,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from scaffe.layers.kernels.specs import ConvSpec
 
-BLOCK_ELEMS = 1 << 19  # of the images unfolded at once: few enough to stay in a cache, enough for one good product
+BLOCK_ELEMS = 1 << 19  # of the images unfolded at once: they stay in a cache, and suffice for a fast product
 
 
 class Convolution:
     """The three passes of one geometry, some images at a time, on channels-last arrays and weights in Caffe's order.
 
-    Legend: N images, B of a block, C input and O output channels, G groups, S places of an output, k... the kernel's
-    axes, K their product.
+    Legend: N images, B images of a block, C input and O output channels, G groups, S pixels of an output, k... the
+    kernel's axes, K their product.
 
     Args:
         spec: the geometry, any number of spatial axes.
@@ -74,7 +74,7 @@ class Convolution:
 
     # -- parts ---------------------------------------------------------------------------------------------
     def _blocks(self, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Some images (B, spatial..., C) and their outputs (B S, O) at a time."""
+        """Yield blocks of images (B, spatial..., C) with their outputs (B S, O)."""
         n, n_channels, *spatial = self.spec.in_shape
         x, y = x.reshape(n, *spatial, n_channels), y.reshape(n, self._n_out, self.spec.n_output)
         for start in range(0, n, self._block):
@@ -82,7 +82,7 @@ class Convolution:
             yield x[start:end], y[start:end].reshape(-1, self.spec.n_output)
 
     def _kernels(self, w: np.ndarray) -> list[np.ndarray]:
-        """Per group (K C/G, O/G), the kernel's place varying slowest."""
+        """For each group the weights (K C/G, O/G), the kernel's position varying slowest."""
         rows = np.moveaxis(w.reshape(self.spec.weight_shape), 1, -1).reshape(self.spec.n_output, -1)
         return [rows[self._outputs(g)].T for g in range(self.spec.group)]
 
@@ -91,7 +91,7 @@ class Convolution:
         return np.moveaxis(part.T.reshape(-1, *self.spec.kernel, self._per_group), -1, 1)
 
     def _columns(self, images: np.ndarray) -> Iterator[np.ndarray]:
-        """Per group the images' windows, (B S, K C/G)."""
+        """Yield for each group the images' windows (im2col), (B S, K C/G)."""
         spec = self.spec
         padded = np.zeros((len(images), *self._padded, spec.in_shape[1]), images.dtype)
         padded[self._inside()] = images
@@ -119,12 +119,14 @@ class Convolution:
 
 
 class Deconvolution:
-    """The three passes, on the CPU or on a device.
+    """The three passes of a deconvolution, on the CPU or on a device.
 
     Args:
-        plan: the plan, without bias, of the convolution from top to bottom.
-        add_bias: the backend's (y, b, relu_slope): adds b (C,) to y (rows, C), then applies a ReLU if given a slope.
-        add_gradients: the backend's (g, gb, overwrite): adds the sum over the rows of g to gb, or writes it.
+        plan: a plan, without bias, of the convolution from top to bottom.
+        add_bias: the backend's function (y, b, relu_slope) that adds b (C,) to y (rows, C), then applies a ReLU if a
+            slope is given.
+        add_gradients: the backend's function (g, gb, overwrite) that adds the sum over the rows of g to gb, or
+            writes it.
     """
 
     def __init__(self, plan: Any, add_bias: Callable[[Any, Any, float | None], None],
@@ -148,6 +150,6 @@ class Deconvolution:
             self._add_gradients(gy.reshape(-1, self._n_output), gb, overwrite)
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working memory of all passes, which the plans of a thread share, where it is known."""
+        """Bytes by name of the working arrays of all passes, which the plans of a thread share, as far as known."""
         found: dict[str, int] = getattr(self._plan, "working_bytes", dict)()
         return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.onednn.inner_product import Gradient, InnerProduct, Passes
 from scaffe.layers.kernels.cpu.onednn.library import Library, dims
 from scaffe.layers.kernels.cpu.onednn.primitive import (
@@ -37,12 +37,12 @@ TRAINING, DIRECT = 64, 1
 
 
 class Convolution:
-    """The three passes of one geometry, each built when first used.
+    """The three passes of one geometry by oneDNN, each built at its first use.
 
     Args:
         lib: the library.
         spec: the geometry, one to three spatial axes, of float32 or bfloat16. Weights, bias and their gradients are
-            float32; for bfloat16, weights are rounded as they are turned into the primitive's layout.
+            float32; for bfloat16, weights are rounded as they are reordered to the primitive's layout.
 
     Raises:
         OnednnError: oneDNN has no kernel for it (from the constructor, which builds forward).
@@ -80,7 +80,7 @@ class Convolution:
         self._backward_weights.run(x, gy, gw, gb, overwrite)
 
     def build_backward(self) -> None:
-        """Build what backward uses. Raises OnednnError if there is no kernel for it."""
+        """Build the primitives of backward. Raises OnednnError if oneDNN has none."""
         _ = self._backward_data, self._backward_weights
 
     # -- building ------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Convolution:
 
 
 class _Weighted:
-    """A primitive that reads weights, turned into its layout first where that is another."""
+    """A primitive that reads weights, which are first reordered to its layout where that differs."""
 
     def __init__(self, lib: Library, desc: c_void_p, plain: Any, others: list[tuple[int, Any]]) -> None:
         wanted = lib.query_md(desc, QUERY_WEIGHTS, 0)
@@ -131,7 +131,7 @@ class _Weighted:
 
 
 class _WeightGradient:
-    """The gradients of weights and bias, computed in the primitive's layout, then written or added in Caffe's."""
+    """The gradients of weights and bias, computed in the primitive's layout, then written or added in Caffe's order."""
 
     def __init__(self, lib: Library, desc: c_void_p, x: Any, y: Any, plain: Any, bias: Any) -> None:
         wanted = lib.query_md(desc, QUERY_DIFF_WEIGHTS, 0)
@@ -156,16 +156,16 @@ class _WeightGradient:
 
 FEWEST_ROWS = 64
 FEWEST_WEIGHTS = 1 << 20
-"""From how many on forward is a product, too. As measured with AVX-512 (docs/compute.md)."""
+"""Least rows and weights for which forward is a matrix product too; measured with AVX-512 (docs/compute.md)."""
 
 
 def is_pointwise(spec: ConvSpec) -> bool:
-    """Whether each output is a product of one pixel's channels, all pixels are read, and there are enough of them."""
+    """Whether each output depends on one pixel, all pixels are read, and there are enough of them."""
     return spec.is_pointwise and max(spec.stride) == 1 and _rows(spec) >= FEWEST_ROWS
 
 
 class Pointwise:
-    """One geometry of float32, for which ``is_pointwise`` holds; see ``WeightedPlan``.
+    """A float32 convolution for which ``is_pointwise`` holds, as matrix products; see ``WeightedPlan``.
 
     Args:
         lib, spec: as for oneDNN's own ``Convolution``.

@@ -1,4 +1,4 @@
-"""A convolution that only runs forward: weights stay in the primitive's layout, and what follows runs in its pass."""
+"""Convolutions for inference by oneDNN: weights stay in the primitive's layout; a sum and a ReLU run in its pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     scratch,
     strided,
 )
-from scaffe.layers.kernels.cpu.threads.calls import Calls
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides, strides_within
 
 INFERENCE, DIRECT = 96, 1
@@ -30,7 +30,7 @@ ADDED = 0x8000 | 2  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1
 
 
 class Convolution:
-    """One geometry; see ``InferencePlan``.
+    """A plan of one geometry; see ``InferencePlan``.
 
     Args:
         lib: the library.
@@ -61,7 +61,7 @@ class Convolution:
 
     @cached_property
     def _in_place(self) -> Primitive:
-        """The primitive that adds to what is in y."""
+        """The primitive that adds its result to y."""
         x, w, b, y = (memory for _, memory in self._memories)
         attribute = following(self._lib, y, self._slope, in_place=True)
         return Primitive(self._lib, self._describe(self._lib, self._spec, (x, w, b, y), attribute), self._memories)
@@ -72,12 +72,12 @@ class Convolution:
         return lib.make("convolution_forward_primitive_desc_create", lib.engine, INFERENCE, DIRECT, *memories,
                         dims(strides_within(spec)), dims(spread), dims(spec.pad), dims(spec.pad), attribute)
 
-    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+    def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
         """See InferencePlan."""
         self._reorder.run(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
-    def adopt(self, other: Convolution) -> None:
+    def share_weights(self, other: Convolution) -> None:
         """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
@@ -88,7 +88,7 @@ class Convolution:
         else:
             self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> Calls:
+    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls:
         """See InferencePlan."""
         if added is not None and place_of(added) == place_of(y):
             return self._in_place.bind(x, self._w, self._b, y)

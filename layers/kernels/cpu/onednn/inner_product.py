@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.columns import add_bias, add_gradients
+from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.elementwise import copy
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import (
@@ -27,16 +27,15 @@ TRAINING = 64
 
 
 class Passes:
-    """The products of M rows of K inputs with weights of N outputs, for activations and weights of one dtype. The
-    weights' gradient is ``Gradient``'s.
+    """The products of M rows of K inputs with weights of N outputs, except the weights' gradient (``Gradient``).
 
     Args:
         lib, m, n, k, transpose: as for ``InnerProduct``.
-        dtype: of activations, their gradients and the weights as they are multiplied.
+        dtype: type of activations, their gradients, and the weights as they are multiplied.
 
     Attributes:
-        product: (w, x, yᵀ): the sums yᵀ = w xᵀ, (N, M), float32.
-        data: (gy, w, gx): the inputs' gradient.
+        product: primitive of (w, x, yᵀ): yᵀ = w xᵀ, (N, M), float32.
+        data: primitive of (gy, w, gx): the inputs' gradient.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
@@ -56,7 +55,7 @@ class Passes:
 
 
 class Gradient:
-    """The gradient of those weights, float32; arguments and errors as for ``Passes``."""
+    """The weights' gradient, float32; arguments and errors as for ``Passes``."""
 
     def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool, dtype: np.dtype = SINGLE) -> None:
         x, y = strided(lib, (m, k), (k, 1), dtype), strided(lib, (m, n), (n, 1), dtype)
@@ -81,8 +80,8 @@ class Gradient:
 class InnerProduct:
     """y = x wᵀ + b for M rows of K inputs and N outputs.
 
-    Forward is computed as yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows. Only the
-    small result is transposed. The gradient of large weights is computed some rows at a time; see RowwisePlan.
+    Forward computes yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows; only the small
+    result is transposed. The gradient of large weights is computed in blocks of rows; see RowwisePlan.
 
     Args:
         lib: the library.

@@ -1,4 +1,4 @@
-"""Finding and calling libdnnl.so.3."""
+"""Finds and calls oneDNN's library, libdnnl.so.3."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VN
 """Instruction sets of x86 by oneDNN's number (dnnl_cpu_isa_t)."""
 CPU, ANY_TAG, BFLOAT16, FLOAT32 = 1, 1, 2, 3
 OURS = 1  # dnnl_scratchpad_mode_user
-HAS_BFLOAT16 = (0xE0, 0x1E0)  # bits of those numbers, all of which are set where bfloat16 is multiplied
+HAS_BFLOAT16 = (0xE0, 0x1E0)  # bits that are set in the numbers of instruction sets that multiply bfloat16
 STATUS = ("success", "out of memory", "invalid arguments", "unimplemented", "last implementation reached",
           "runtime error", "not required")
 OUT_OF_MEMORY = STATUS.index("out of memory")
 OWNED = ("memory_desc", "memory", "post_ops", "primitive_attr", "primitive_desc", "primitive")  # longer names first
 SPINS = "4000"
-"""How often a thread of OpenMP looks for work before it sleeps: 0.1 ms, longer than most waits between two kernels. By
-itself it would look 300,000 times, and starve whoever shares its core (20 times slower LeNet steps seen)."""
+"""How often an OpenMP thread polls for work before it sleeps: 0.1 ms, longer than most waits between two kernels. The
+default, 300,000 times, starves another process on the same core."""
 HANDLE, HANDLES, DIMS = c_void_p, POINTER(c_void_p), POINTER(c_int64)
 SIGNATURES: dict[str, list[Any]] = {
     "engine_create": [HANDLES, c_int, c_size_t],
@@ -68,7 +68,7 @@ SIGNATURES: dict[str, list[Any]] = {
 
 
 class OnednnError(RuntimeError):
-    """oneDNN refused a call. ``unimplemented`` is true if it merely lacks a kernel for the case."""
+    """A oneDNN call failed. ``unimplemented`` is true if oneDNN has no kernel for the case."""
 
     def __init__(self, function: str, status: int) -> None:
         self.unimplemented = status == 3
@@ -76,13 +76,13 @@ class OnednnError(RuntimeError):
 
 
 def refusal(function: str, status: int) -> Exception:
-    """What to raise for a status other than success: a lack of memory is a MemoryError."""
+    """The exception for a status other than success: MemoryError if oneDNN lacks memory, else OnednnError."""
     error = OnednnError(function, status)
     return MemoryError(str(error)) if status == OUT_OF_MEMORY else error
 
 
 class _Handle(c_void_p):
-    """A handle that is given back with its last reference, so that nets that change shape do not grow."""
+    """A handle that is destroyed with its last reference, so that nets that change shape do not leak memory."""
 
     destroy: Any = None
 
@@ -136,8 +136,8 @@ class Library:
     def make(self, function: str, *args: Any) -> c_void_p:
         """Call a function whose first argument receives a new handle.
 
-        A primitive's working memory is what ``Primitive`` gives it: what oneDNN has by itself may belong to the thread
-        that makes the primitive, and any other that runs it then writes to address 0 (seen of convolutions by gemm).
+        ``Primitive`` provides a primitive's scratchpad. oneDNN's own may belong to the thread that makes the primitive;
+        another thread that runs it then writes to address 0 (convolutions by gemm do).
         """
         handle = _Handle()
         if function.endswith("primitive_desc_create"):
@@ -174,17 +174,17 @@ def library() -> Library | None:
 
 
 def _end_threads() -> None:
-    """End OpenMP's threads of this thread; the next kernel starts them again.
+    """End OpenMP's threads of this thread before a fork; the next kernel starts them again.
 
-    GNU's OpenMP does not look whether its threads have survived a fork: a child would wait for them for ever. It ends
-    them by OpenMP 5's omp_pause_resource_all, which it has from GCC 9 on (30 us for two threads).
+    A child of a fork would wait for ever for GNU OpenMP's threads, which do not survive it. omp_pause_resource_all of
+    OpenMP 5 ends them (from GCC 9 on; 30 us for two threads).
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(OPENMP).omp_pause_resource_all(PAUSE_HARD)
 
 
 def reason() -> str:
-    """One line: where oneDNN was found, or why the portable kernels run."""
+    """Where oneDNN was found, or why the portable kernels run, in one line."""
     found = library()
     if found is not None:
         return f"oneDNN: {found.version}, {found.path}"
@@ -195,7 +195,7 @@ def reason() -> str:
 def _candidates() -> Iterator[str]:
     given = ONEDNN.get()
     if given is not None:
-        yield given  # an empty one asks for the portable kernels
+        yield given  # an empty path asks for the portable kernels
         return
     try:
         files = metadata.files("onednn-cpu-gomp") or []
@@ -213,13 +213,13 @@ def _candidates() -> Iterator[str]:
 Plan = TypeVar("Plan")
 
 
-def suits(spec: ConvSpec | PoolSpec) -> bool:
-    """Whether elements are of a type that oneDNN computes with, and there are some."""
+def supports(spec: ConvSpec | PoolSpec) -> bool:
+    """Whether the element type is one that oneDNN computes with, and the images are not empty."""
     return (spec.dtype == np.float32 or spec.dtype.kind == "V") and 0 not in spec.in_shape
 
 
 def can(build: Callable[[], None]) -> bool:
-    """Whether oneDNN has the kernels that ``build`` builds."""
+    """Whether ``build`` succeeds, since oneDNN has the kernels that it builds."""
     try:
         build()
     except OnednnError as error:
@@ -230,7 +230,7 @@ def can(build: Callable[[], None]) -> bool:
 
 
 def attempt(plan: Callable[..., Plan], *arguments: Any) -> Plan | None:
-    """That plan on oneDNN; None where oneDNN is missing or has no kernel for it."""
+    """``make(library, *args)``, a plan by oneDNN; None if oneDNN is missing or has no kernel for it."""
     lib = library()
     try:
         return None if lib is None else plan(lib, *arguments)

@@ -1,4 +1,4 @@
-"""Poolings of channels-last images."""
+"""Poolings of channels-last images by oneDNN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     scratch,
     strided,
 )
-from scaffe.layers.kernels.cpu.threads.calls import Calls
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls
 from scaffe.layers.kernels.specs import PoolSpec, storage_strides, strides_within
 
 TRAINING = 64
@@ -27,9 +27,7 @@ def can_pool(spec: PoolSpec) -> bool:
     """Whether oneDNN gives Caffe's results.
 
     True for MAX, and for AVE if Caffe divides every window by the kernel's area, or (without padding) by the number of
-    elements inside the image.
-
-    False also for padding wider than the image, which overflows oneDNN's 32-bit arithmetic.
+    elements inside the image. False for padding wider than the image, which overflows oneDNN's 32-bit arithmetic.
     """
     if any(p > n for p, n in zip(spec.pad, spec.in_shape[2:], strict=True)):
         return False
@@ -39,7 +37,7 @@ def can_pool(spec: PoolSpec) -> bool:
 
 
 class Pooling:
-    """MAX or AVE of one geometry.
+    """MAX or AVE pooling of one geometry.
 
     Args:
         lib: the library.
@@ -68,7 +66,7 @@ class Pooling:
         """Pool x into y. Maxima are kept for backward in oneDNN's own form, so ``mask`` is not supported."""
         self._forward.run(x, y, *self._kept)
 
-    def bind(self, x: np.ndarray, y: np.ndarray) -> Calls:
+    def bind(self, x: np.ndarray, y: np.ndarray) -> NativeCalls:
         """See Bindable."""
         return self._forward.bind(x, y, *self._kept)
 

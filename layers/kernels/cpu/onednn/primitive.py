@@ -1,4 +1,4 @@
-"""Memory descriptors, and primitives that run on NumPy arrays."""
+"""oneDNN's memory descriptors and attributes, and primitives that run on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.errors import LayerError
+from scaffe.errors import LayerError
 from scaffe.layers.kernels.cpu.arrays import workspace, zeros
 from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, dims, refusal
-from scaffe.layers.kernels.cpu.threads.calls import Calls
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls
 from scaffe.layers.kernels.extents import mismatch
 
 SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
@@ -51,8 +51,8 @@ def relu_attribute(lib: Library, slope: float) -> c_void_p:
 
 
 def following(lib: Library, added: Any, slope: float | None, in_place: bool = False) -> c_void_p | None:
-    """The attribute that adds memory of the descriptor ``added`` to a primitive's result, then applies ReLU; each
-    unless None. ``in_place``: what is added lies where the result will."""
+    """The attribute that adds memory of the descriptor ``added`` to a primitive's result, then applies ReLU; None
+    leaves either out. ``in_place``: the memory to add is that of the result."""
     post_ops = lib.make("post_ops_create")
     if added is not None and in_place:
         lib.call("post_ops_append_sum", post_ops, 1.0, 0, 0)
@@ -64,7 +64,7 @@ def following(lib: Library, added: Any, slope: float | None, in_place: bool = Fa
 
 
 def sum_attribute(lib: Library) -> c_void_p:
-    """The attribute that adds a primitive's result to what is there."""
+    """The attribute that adds a primitive's result to its target's contents."""
     post_ops = lib.make("post_ops_create")
     lib.call("post_ops_append_sum", post_ops, 1.0, 0, 0)
     return _attribute(lib, post_ops)
@@ -77,7 +77,7 @@ def _attribute(lib: Library, post_ops: c_void_p) -> c_void_p:
 
 
 class Primitive:
-    """A built primitive and its memory objects; each run sets their pointers to the arrays given.
+    """A primitive and its memory objects, whose pointers each run sets to the arrays given.
 
     Args:
         lib: the library.
@@ -111,8 +111,7 @@ class Primitive:
 
         Raises:
             MemoryError: oneDNN lacks memory.
-            LayerError: it fails otherwise, as where it has no room for code that it compiles now; or an array is
-                shorter than its memory descriptor says.
+            LayerError: oneDNN fails otherwise, or an array is shorter than its memory descriptor says.
         """
         lib, places, arrays = self._lib, self._places, self._with_workspace(arrays)
         for i, (array, n_bytes) in enumerate(zip(arrays, self._n_bytes, strict=True)):
@@ -127,8 +126,8 @@ class Primitive:
             error = refusal("primitive_execute", status)
             raise error if isinstance(error, MemoryError) else LayerError(str(error))
 
-    def bind(self, *arrays: np.ndarray) -> Calls:
-        """A call on these arrays, which must stay where they are. Raises LayerError: an array is too short."""
+    def bind(self, *arrays: np.ndarray) -> NativeCalls:
+        """The prepared call on these arrays, which must keep their memory. Raises LayerError if one is too short."""
         lib, arrays = self._lib, self._with_workspace(arrays)
         for array, n_bytes in zip(arrays, self._n_bytes, strict=True):
             if array.nbytes < n_bytes:
@@ -136,7 +135,7 @@ class Primitive:
         memories = [lib.make("memory_create", md, lib.engine, place_of(array))
                     for (_, md), array in zip(self._descs, arrays, strict=True)]
         arguments = self._make_arguments(memories)
-        return Calls([(lib.execute_place, *self._call(arguments), 0, 1, 0)], [self, arrays, memories, arguments])
+        return NativeCalls([(lib.execute_place, *self._call(arguments), 0, 1, 0)], [self, arrays, memories, arguments])
 
     def _with_workspace(self, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         return (*arrays, workspace("onednn", self._n_working)) if self._n_working else arrays

@@ -1,1 +1,1 @@
-"""Threads on which kernels run in parts."""
+"""Runs kernels in parts on threads, with and without the interpreter."""

@@ -1,4 +1,4 @@
-"""Compiled functions that native threads run in parts, without the interpreter."""
+"""Runs a compiled function in parts on native threads, without the interpreter (like an OpenMP parallel loop)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from scaffe.signal_mask import ASYNCHRONOUS, call_blocked
 
 INTEGER = ir.IntType(64)
 NEXT, N_PARTS, LENGTH, UNIT, N, N_FAILED = range(6)
-"""Numbers of a region's head: the next part, how many there are, the units that they share, elements of a unit, the
-elements in all, the parts that ended with an error."""
+"""Indices in a region's head: the next part, the number of parts, the units they share, the elements of a unit, all
+elements, the parts that ended with an error."""
 ROOM_BYTES = 2048  # enough for a head and any kernel's arguments
-ON_STACK = 0  # instead of the address of such room
+ON_STACK = 0  # in place of the address of such memory: the head is on the stack
 Arguments = Callable[[Any, ir.IRBuilder, Sequence[ir.Value], ir.Value, ir.Value], list[ir.Value]]
 
 
 @cache
 def lay_for(n_sliced: int) -> Any:
-    """Writes a region's head and arguments to ``room``. Gives the addresses of what a thread calls, and of the head.
+    """Make a function that writes a region's head and arguments to ``room``, and returns the addresses of the function
+    that each thread calls and of the head.
 
     Args:
-        n_sliced: so many arguments are arrays of which a part gets its rows; 0: it gets start and stop before all.
+        n_sliced: the number of leading arguments that are arrays, of which a part gets its rows; 0: a part gets start
+            and stop before all arguments.
     """
     ends = () if n_sliced else (types.int64,) * 2
 
@@ -70,7 +72,7 @@ def lay_for(n_sliced: int) -> Any:
 
 def _entry(context: Any, builder: ir.IRBuilder, kernel: Any, given: tuple[Any, ...], kind: ir.Type, n_args: int,
            arguments: Arguments) -> ir.Function:
-    """The C function that each thread of a region calls with the head's address: it does parts until none is left."""
+    """The C function that each thread of a region calls with the head's address: it runs parts until none is left."""
     kernel.dispatcher.compile(given)
     made = kernel.dispatcher.overloads[given]
     context.active_code_library.add_linking_library(made.library)
@@ -105,8 +107,8 @@ def _entry(context: Any, builder: ir.IRBuilder, kernel: Any, given: tuple[Any, .
 
 
 def _borrowed(context: Any, builder: ir.IRBuilder, kind: Any, value: ir.Value) -> ir.Value:
-    """An argument of whose arrays nobody counts who has them: threads that count in one place wait for each other, and
-    the count may be gone before a call that was made ready."""
+    """An argument without reference counts for its arrays: threads that count in one place wait for each other, and a
+    prepared call may outlive the counter."""
     if isinstance(kind, types.BaseTuple):
         for number, each in enumerate(kind.types):  # type: ignore[attr-defined]
             own = _borrowed(context, builder, each, builder.extract_value(value, number))
@@ -138,7 +140,7 @@ def _rows(context: Any, builder: ir.IRBuilder, kind: Any, value: ir.Value, start
 
 
 def can_be_parallel(kernel: Any) -> bool:
-    """Whether native threads can run a function: a compiled one, which need not say where an index was wrong."""
+    """Whether native threads can run a function: it is compiled, and bounds checks, which raise, are off."""
     return hasattr(kernel, "py_func") and not checks_bounds()
 
 
@@ -146,12 +148,12 @@ def run(team: tuple[int, int], kernel: Any, n_parts: int, length: int, unit: int
     """Call ``kernel(start, stop, *args)`` for the parts of [0, n), several at once.
 
     Args:
-        team: the address of OpenMP's function that begins a region, and how many threads take part.
+        team: the address of OpenMP's function that begins a parallel region, and the number of threads.
         kernel: a compiled function.
-        n_parts: how many parts there are.
-        length: how many units [0, n) has, of which each part gets as many as the others or one more.
+        n_parts: number of parts.
+        length: number of units in [0, n), which are shared out evenly.
         unit: elements of a unit; the last may have fewer.
-        n: how many elements there are.
+        n: number of elements.
         args: further arguments, the same in every call.
 
     Raises:
@@ -167,14 +169,14 @@ def run_sliced(team: tuple[int, int], kernel: Any, n_parts: int, arrays: Sequenc
 
 
 def lay_out(kernel: Any, n_sliced: int, place: int, n_parts: int, length: int, unit: int, n: int, *args: Any) -> int:
-    """Write what ``run`` or ``run_sliced`` needs to memory, to be run many times on arrays that stay where they are.
+    """Write the head and arguments of ``run`` or ``run_sliced`` to memory, for many runs on arrays that keep theirs.
 
     Args:
-        n_sliced: so many of ``args`` are arrays of which a part gets its rows; 0: as ``run``.
-        place: the address of ROOM_BYTES, aligned to 8: the region's head, then the arguments.
+        n_sliced: the number of leading ``args`` that are arrays of which a part gets its rows; 0: as ``run``.
+        place: the address of ROOM_BYTES of memory, aligned to 8 bytes, for the head and the arguments.
 
     Returns:
-        the address of the C function that each thread is to call with ``place``, once the head's NEXT is 0.
+        the address of the C function that each thread must call with ``place``, after the head's NEXT is set to 0.
     """
     entry: int = _wrapper(kernel, n_sliced)(ASYNCHRONOUS, 0, 0, place, n_parts, length, unit, n, *args)
     return entry
@@ -182,7 +184,7 @@ def lay_out(kernel: Any, n_sliced: int, place: int, n_parts: int, length: int, u
 
 @cache
 def _wrapper(kernel: Any, n_sliced: int) -> Any:
-    """The compiled wrapper that runs a kernel in a parallel region: kept on disk beside it, under a name of its own."""
+    """The compiled wrapper that runs a kernel in a parallel region, cached on disk beside the kernel."""
     of = kernel.py_func
     name = f"{of.__qualname__}.parallel_{n_sliced}"
     code = _region.__code__.replace(co_filename=of.__code__.co_filename, co_name=name, co_qualname=name)
@@ -193,7 +195,7 @@ def _wrapper(kernel: Any, n_sliced: int) -> Any:
 
 def _region(mask: int, begin: int, n_threads: int, room: int, n_parts: int, length: int, unit: int, n: int,
             *args: Any) -> int:
-    """What a wrapper does; ``kernel`` and ``lay`` are its own globals."""
+    """The body of a wrapper; ``kernel`` and ``lay`` are its own globals."""
     entry, place = lay(kernel, room, n_parts, length, unit, n, args)  # type: ignore[name-defined]  # noqa: F821
     if room == ON_STACK:
         call_blocked(mask, begin, entry, place, n_threads, 0)

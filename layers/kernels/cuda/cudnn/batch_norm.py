@@ -102,7 +102,7 @@ def four_axes(shape: Ints) -> Ints:
 
 
 class BatchNorm:
-    """As ``batch_norm_plan.BatchNorm``, whose kernels still run in place, with the running sums, and for a leaky ReLU.
+    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run ``batch_norm_plan.BatchNorm``.
 
     Args:
         spec: the geometry; float32 or a half type.
@@ -126,10 +126,7 @@ class BatchNorm:
         return built
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """Write y, normalised with the mean and variance of x, and update the running sums.
-
-        y may be x; ``kept`` gets a copy of x.
-        """
+        """See BatchNormPlan."""
         adds = fused.addend is not None
         ours = _lie_together(x, y) or (adds and _lie_together(fused.addend, y))
         built = None if ours else self._build(FORWARD, fused.slope, adds)
@@ -144,26 +141,15 @@ class BatchNorm:
         self._own.add_to_sums(sums)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """Write y, normalised with the running sums. y may be x; ``kept`` gets a copy of x."""
+        """See BatchNormPlan."""
         self._own.forward_fixed(x, y, sums, fused, kept)
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
+        """See BatchNormPlan."""
         self._own.normalized(x, xn)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """Compute the gradients of x, scale and bias.
-
-        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
-        g · scale / sqrt(variance + eps) if the last forward used the running sums.
-
-        Args:
-            x: the input of the last forward (rows, channels).
-            gy: the gradient of y.
-            gx: gets the gradient of x; may be gy; None: not wanted.
-            fused: as in the last forward.
-            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
-        """
+        """See BatchNormPlan."""
         ours = self._own.fixed or gx is None or _lie_together(gy, gx)
         built = None if ours else self._build(BACKWARD, fused.slope)
         if built is None:
@@ -189,7 +175,7 @@ class BatchNorm:
 
 
 def _lie_together(a: Any, b: Any) -> bool:
-    """Whether one is written over the other: cuDNN says nothing of that."""
+    """Whether one array overwrites the other, which cuDNN does not document."""
     return bool(a.data.ptr == b.data.ptr)
 
 

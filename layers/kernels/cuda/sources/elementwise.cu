@@ -55,8 +55,8 @@ extern "C" __global__ void relu_backward(const T* y, const T* gy, T* gx, A slope
     });
 }
 
-// Signs as bits: bit j of word w is for element 128 j + w of the 4096 whose signs 128 words have (signs.py). A thread goes
-// through the elements of one word.
+// A sign mask: bit j of word w is for element 128 j + w of the 4096 whose signs 128 words have (extents.py). A thread
+// goes through the elements of one word.
 const int LANES = 128;
 
 template <class F> __device__ inline void for_words(long long n_elems, F body) {
@@ -67,21 +67,21 @@ template <class F> __device__ inline void for_words(long long n_elems, F body) {
 }
 
 // The bits of the elements above 0 are set, all others are not.
-extern "C" __global__ void note_signs(const T* y, unsigned* signs, long long n_elems) {
+extern "C" __global__ void save_sign_mask(const T* y, unsigned* mask, long long n_elems) {
     for_words(n_elems, [&](long long w, long long first) {
         unsigned word = 0;
         for (int j = 0; j < 32; j++) {
             long long i = first + j * LANES;
             if (i < n_elems && widen(y[i]) > 0) word |= 1u << j;
         }
-        signs[w] = word;
+        mask[w] = word;
     });
 }
 
 // gx = gy where the bit is set, slope gy elsewhere.
-extern "C" __global__ void relu_backward_signs(const unsigned* signs, const T* gy, T* gx, A slope, long long n_elems) {
+extern "C" __global__ void relu_backward_mask(const unsigned* mask, const T* gy, T* gx, A slope, long long n_elems) {
     for_words(n_elems, [&](long long w, long long first) {
-        unsigned word = signs[w];
+        unsigned word = mask[w];
         for (int j = 0; j < 32; j++) {
             long long i = first + j * LANES;
             if (i < n_elems) gx[i] = word >> j & 1 ? gy[i] : narrow(slope * widen(gy[i]));

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.windows import conv_window
+from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 from scaffe.layers.normalization.lrn import WITHIN_CHANNEL
 from scaffe.layers.vision.pooling import METHODS, window_pair
@@ -152,7 +152,7 @@ def without_padding(layer: Any) -> None:
     """Take the padding of rows from a message whose bottom brings it along."""
     if layer.type in FILTERS:
         p = filter_options(layer)
-        wide = conv_window(p, 2)[2][1]
+        wide = conv_geometry(p, 2)[2][1]
         p.ClearField("pad")
         p.pad_h, p.pad_w = 0, wide
     elif layer.type == "Pooling":
@@ -168,7 +168,7 @@ def filter_options(layer: Any) -> Any:
 
 
 def _of_convolution(p: Any) -> Window:
-    kernel, stride, pad, dilation = ((numbers[0],) for numbers in conv_window(p, 2))
+    kernel, stride, pad, dilation = ((numbers[0],) for numbers in conv_geometry(p, 2))
 
     def outputs(length: int) -> int:
         return ConvSpec((1, 1, length), 1, kernel, stride, pad, dilation).out_spatial[0]
@@ -177,7 +177,7 @@ def _of_convolution(p: Any) -> Window:
 
 
 def _of_deconvolution(p: Any) -> Spread:
-    kernel, stride, pad, dilation = (numbers[0] for numbers in conv_window(p, 2))
+    kernel, stride, pad, dilation = (numbers[0] for numbers in conv_geometry(p, 2))
     return Spread(dilation * (kernel - 1) + 1, stride, pad)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.server.nodes.links import _Lane
-from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing, Staging, Strip
+from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, ContiguousSpan, Incoming, Outgoing, Staging
 
 CHUNK = CHUNK_BYTES // 8
 
@@ -13,30 +13,30 @@ def drawn(seed, most=40):
     """A strip and the places of its elements in an array of 500."""
     rng = np.random.default_rng(seed)
     cuts = np.sort(rng.choice(500, 2 * int(rng.integers(1, 20)), replace=False)).reshape(-1, 2)
-    runs = cuts[rng.permutation(len(cuts))] if seed % 2 else cuts
-    runs = np.concatenate([runs, [[runs[-1, 1], min(runs[-1, 1] + 3, 500)]]])  # a neighbour, maybe an empty one
-    places = np.concatenate([np.arange(*run) for run in runs])
-    return Strip(runs[:, 0], runs[:, 1] - runs[:, 0]), places
+    ranges = cuts[rng.permutation(len(cuts))] if seed % 2 else cuts
+    ranges = np.concatenate([ranges, [[ranges[-1, 1], min(ranges[-1, 1] + 3, 500)]]])  # a neighbour, maybe an empty one
+    positions = np.concatenate([np.arange(*run) for run in ranges])
+    return ContiguousSpan(ranges[:, 0], ranges[:, 1] - ranges[:, 0]), positions
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_strip_is_its_runs_in_order(seed):
-    strip, places = drawn(seed)
+    span, positions = drawn(seed)
     rng, array = np.random.default_rng(seed), np.random.default_rng(seed).random(500)
-    assert strip.n_elems == len(places)
+    assert span.n_elems == len(positions)
     for _ in range(20):
-        at = int(rng.integers(len(places)))
-        n_elems = int(rng.integers(1, len(places) - at + 1))
+        at = int(rng.integers(len(positions)))
+        n_elems = int(rng.integers(1, len(positions) - at + 1))
         part, back = np.empty(n_elems), np.zeros(500)
-        strip.gather(array, at, part)
-        np.testing.assert_array_equal(part, array[places[at : at + n_elems]])
-        strip.scatter(part, at, back)
+        span.gather(array, at, part)
+        np.testing.assert_array_equal(part, array[positions[at : at + n_elems]])
+        span.scatter(part, at, back)
         expected = np.zeros(500)
-        expected[places[at : at + n_elems]] = part
+        expected[positions[at : at + n_elems]] = part
         np.testing.assert_array_equal(back, expected)
-        found = strip.slice(at, n_elems)
-        assert (found is None) == bool((np.diff(places[at : at + n_elems]) != 1).any())
-        assert found is None or (found.start, found.stop) == (places[at], places[at] + n_elems)
+        found = span.slice(at, n_elems)
+        assert (found is None) == bool((np.diff(positions[at : at + n_elems]) != 1).any())
+        assert found is None or (found.start, found.stop) == (positions[at], positions[at] + n_elems)
 
 
 def carry(outgoing, incoming):
@@ -59,23 +59,23 @@ def test_a_transfer_carries_sums_in_the_order_of_the_arrays(n_arrays, first, las
     n_elems = 5 * CHUNK // 2 + 3
     rng = np.random.default_rng(n_arrays)
     scattered = np.arange(n_elems) + np.arange(n_elems) // 1000 * 7
-    places = {"whole": np.arange(n_elems) + 11, "scattered": scattered[::-1] if n_arrays == 2 else scattered}
+    positions = {"whole": np.arange(n_elems) + 11, "scattered": scattered[::-1] if n_arrays == 2 else scattered}
     arrays = [rng.standard_normal(2 * n_elems) for _ in range(n_arrays)]
     target, staging = np.zeros(2 * n_elems), Staging()
-    strips = [Strip(places[kind], np.ones(n_elems, np.int64)) for kind in (first, last)]
+    strips = [ContiguousSpan(positions[kind], np.ones(n_elems, np.int64)) for kind in (first, last)]
     carry(Outgoing(arrays, strips[0], staging, print), Incoming(target, strips[1], staging, print))
-    total = arrays[0][places[first]]
+    total = arrays[0][positions[first]]
     for array in arrays[1:]:
-        total = total + array[places[first]]
+        total = total + array[positions[first]]
     expected = np.zeros(2 * n_elems)
-    expected[places[last]] = total
+    expected[positions[last]] = total
     np.testing.assert_array_equal(target, expected)
 
 
 def test_what_lies_in_one_piece_is_not_copied():
     array = np.zeros(100)
-    strip = Strip(np.array([10, 15]), np.array([5, 20]))
-    for transfer in (Outgoing([array], strip, Staging(), print), Incoming(array, strip, Staging(), print)):
+    span = ContiguousSpan(np.array([10, 15]), np.array([5, 20]))
+    for transfer in (Outgoing([array], span, Staging(), print), Incoming(array, span, Staging(), print)):
         chunk = transfer.next()
         assert chunk.ctypes.data == array[10:].ctypes.data
         assert chunk.size == 25
@@ -84,9 +84,9 @@ def test_what_lies_in_one_piece_is_not_copied():
 
 
 def test_a_strip_of_nothing_is_done_at_once():
-    strip = Strip(np.array([10]), np.array([0]))
-    assert strip.n_elems == 0
-    assert Outgoing([np.zeros(100)], strip, Staging(), print).is_done
+    span = ContiguousSpan(np.array([10]), np.array([0]))
+    assert span.n_elems == 0
+    assert Outgoing([np.zeros(100)], span, Staging(), print).is_done
 
 
 def test_what_yields_goes_when_nothing_else_waits():
@@ -94,7 +94,7 @@ def test_what_yields_goes_when_nothing_else_waits():
     transfers = {}
     for name, n_chunks in sizes.items():
         rows = np.zeros(n_chunks * CHUNK)
-        transfers[name] = Outgoing([rows], Strip.all_of(rows), Staging(), int, yields=name == "second copy")
+        transfers[name] = Outgoing([rows], ContiguousSpan.all_of(rows), Staging(), int, yields=name == "second copy")
         lane.transfers[transfers[name]] = 0
     order = []
     while (picked := lane.pick()) is not None:

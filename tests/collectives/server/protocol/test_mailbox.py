@@ -12,11 +12,11 @@ from scaffe.collectives.server.protocol.messages import (
     Copy,
     Final,
     Kept,
-    Leave,
     Read,
     Ready,
     Release,
     Update,
+    WorkerLeft,
     decode,
     encode,
 )
@@ -63,7 +63,7 @@ def test_who_finds_no_room_looks_around():
         box.put(numbers, look_around, 0.001)
 
 
-@pytest.mark.parametrize("message", [Update(3, 2**40, 5, (0.1, -7.0)), Clock(3, 9), Read(3, 4, 5, 2), Leave(3), None,
-                                     Ready(1, 2, 3), Release(8), Final(6), Copy(70000), Kept(3)])
+@pytest.mark.parametrize("message", [Update(3, 2**40, 5, (0.1, -7.0)), Clock(3, 9), Read(3, 4, 5, 2), WorkerLeft(3),
+                                     None, Ready(1, 2, 3), Release(8), Final(6), Copy(70000), Kept(3)])
 def test_messages_go_through_numbers_and_back(message):
     assert decode(encode(message, 3, 70_000)) == (3, 70_000, message)

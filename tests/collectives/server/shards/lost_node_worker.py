@@ -57,9 +57,9 @@ except RankLost:
 fewer = ranks.shrink()
 left = fewer.allgather_objects(ranks.rank)
 found = []
-for shard, start, stop, giver, is_whole, is_copy in server.remains(table, left):
+for shard, start, stop, giver, is_whole, is_copy in server.recovery_sources(table, left):
     if giver == ranks.rank:
-        values, histories = server.remaining(table, shard)
+        values, histories = server.recovery_values(table, shard)
         kinds = np.unique(np.stack([values, *histories], axis=1), axis=0) if is_whole else np.zeros((0, 3))
         found.append((shard, stop - start == len(values), is_copy, kinds.tolist()))
 everyone = fewer.gather_objects(found)

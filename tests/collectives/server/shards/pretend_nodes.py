@@ -13,8 +13,8 @@ import numpy as np
 
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.shards.copies import Copying, Stage, updates_a_round
-from scaffe.collectives.server.tables.roles import Roles, remains_of
-from scaffe.collectives.server.tables.table import Table, pieces_of
+from scaffe.collectives.server.tables.roles import Roles, recovery_sources
+from scaffe.collectives.server.tables.table import Table, history_chunks
 from scaffe.collectives.topology import Topology
 
 MOST_BYTES = 40  # of a piece: some elements
@@ -27,13 +27,13 @@ class Shard:
         roles, self.world, self.histories = world.roles, world, histories
         self.rank, self.node = roles.shards[number], roles.node_of_shard(number)
         self.copy_node, self.copier = roles.copy_node(number), roles.copier(number)
-        pieces = pieces_of(world.tables, number, len(roles.shards), MOST_BYTES)
-        self.pieces = [] if self.copy_node is None else pieces
+        chunks = history_chunks(world.tables, number, len(roles.shards), MOST_BYTES)
+        self.chunks = [] if self.copy_node is None else chunks
         self.a_round = len(roles.workers) if world.slack else 1
-        self.copying = Copying(self.pieces, len(world.tables), updates_a_round(len(roles.workers), world.slack))
+        self.copying = Copying(self.chunks, len(world.tables), updates_a_round(len(roles.workers), world.slack))
         self.copy = {table: [history.copy() for history in own] for table, own in histories.items()}  # as restored
         memories = np.zeros((2, MOST_BYTES + 64), np.uint8)
-        self.here, self.there = (Stage(self.pieces, list(world.tables), held, memory, InMemory())
+        self.here, self.there = (Stage(self.chunks, list(world.tables), held, memory, InMemory())
                                  for held, memory in zip((histories, self.copy), memories, strict=True))
         self.memories, self.coming, self.confirmed = memories, None, False
 
@@ -86,13 +86,13 @@ class World:
 
     def go_on(self, n_moves: int) -> None:
         """So many moves, drawn; messages are fast or slow."""
-        pace = self.luck.choice([0.02, 0.2, 1])
+        polling = self.luck.choice([0.02, 0.2, 1])
         for _ in range(n_moves):
             moves = [(shard, *move) for shard in self.shards for move in shard.moves()]
             if not moves:
                 return
             shard, kind, what = self.luck.choice(moves)
-            if kind == "update" or self.luck.random() < pace:
+            if kind == "update" or self.luck.random() < polling:
                 getattr(shard, kind)(what)
 
     def drain(self) -> None:
@@ -110,10 +110,10 @@ class World:
         if gone < self.alive:
             self.alive -= gone
 
-    def remains(self) -> Iterator[tuple[Shard, Table, bool, bool, list[np.ndarray]]]:
+    def recovery_sources(self) -> Iterator[tuple[Shard, Table, bool, bool, list[np.ndarray]]]:
         """What those that are left give, shard by shard; more may die between two of them."""
         for table in self.tables:
-            for shard, _, _, giver, is_whole, is_copy in remains_of(self.roles, table, self.alive):
+            for shard, _, _, giver, is_whole, is_copy in recovery_sources(self.roles, table, self.alive):
                 held = self.shards[shard]
                 memory = held.copy if is_copy else held.histories
                 at = self.roles.topology.node_of_rank[giver]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.server.shards.copies import MOST_ROUNDS, ROUNDS_APART, Copying
-from scaffe.collectives.server.tables.table import Piece, Table, pieces_of
+from scaffe.collectives.server.tables.table import HistoryChunk, Table, history_chunks
 from tests.collectives.server.shards.pretend_nodes import World
 
 MILLION = 1_000_000
@@ -36,9 +36,9 @@ def check(held, table, is_whole, is_copy, given):
         assert (lag == behind[0]).all()  # all histories of an element are of the same moment
         assert lag.min() >= 0
         assert lag.max() <= (MOST_ROUNDS * held.a_round if is_copy else 0)
-    for piece in held.pieces if is_copy and behind else ():
-        if list(held.world.tables)[piece.table] == table:
-            assert len(set(behind[0][piece.start:piece.stop])) == 1
+    for chunk in held.chunks if is_copy and behind else ():
+        if list(held.world.tables)[chunk.table] == table:
+            assert len(set(behind[0][chunk.start:chunk.stop])) == 1
     nodes = held.world.roles.topology.nodes
     assert is_copy == (is_whole and not set(nodes[held.node]) & held.world.alive)
     assert is_whole or held.copy_node is None or not set(nodes[held.copy_node]) & held.world.alive
@@ -51,7 +51,7 @@ def next_world(world):
     if n_servers == len(left):
         return None
     while True:  # whoever dies while all give: then all begin anew
-        found, before = list(world.remains()), len(world.alive)
+        found, before = list(world.recovery_sources()), len(world.alive)
         if world.luck.random() < 0.3:
             world.lose()
         if len(world.alive) == before:
@@ -104,7 +104,7 @@ def test_what_is_idle_catches_up_to_less_than_the_rounds_between_two_copies():
 
 
 def test_a_shard_whose_copy_does_not_come_on_stops_at_the_bound():
-    copying = Copying([Piece(0, 0, 5), Piece(0, 5, 7), Piece(2, 0, 1)], 3, a_round=1)
+    copying = Copying([HistoryChunk(0, 0, 5), HistoryChunk(0, 5, 7), HistoryChunk(2, 0, 1)], 3, a_round=1)
     for n_made in range(MOST_ROUNDS):
         assert not copying.must_wait(0), n_made
         copying.made(0)
@@ -124,7 +124,7 @@ def test_pieces_cover_every_element_with_histories_once(most_bytes):
     tables = {Table("a", 3, 11): 2, Table("b", 1, 4): 0, Table("c", 5, 1, "float64"): 1}
     for shard in range(3):
         covered = {0: np.zeros(33, int), 1: np.zeros(4, int), 2: np.zeros(5, int)}
-        for table, start, stop in pieces_of(tables, shard, 3, most_bytes):
+        for table, start, stop in history_chunks(tables, shard, 3, most_bytes):
             covered[table][start:stop] += 1
             assert (stop - start) * 8 <= max(most_bytes, 8)  # two float32, or one float64
         for (table, n_histories), found in zip(tables.items(), covered.values(), strict=True):

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from scaffe.collectives.server.tables.roles import Roles, remains_of
+from scaffe.collectives.server.tables.roles import Roles, recovery_sources
 from scaffe.collectives.server.tables.table import Table
 from scaffe.collectives.topology import Topology
 
@@ -20,7 +20,7 @@ def test_each_element_comes_from_its_shards_node_else_from_a_copy(nodes, n_elems
     n_copies = 0
     for n_left in range(1, 6):
         for left in itertools.combinations(range(5), n_left):
-            found = remains_of(roles, table, left)
+            found = recovery_sources(roles, table, left)
             covered = np.zeros(n_elems, int)
             for shard, start, stop, giver, is_whole, is_copy in found:
                 covered[start:stop] += 1

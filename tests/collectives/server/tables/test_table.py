@@ -9,7 +9,7 @@ from scaffe.collectives import CommError
 from scaffe.collectives.server.memory.layout import contents, joint_batches, lay_out, mail_slots
 from scaffe.collectives.server.tables.roles import Roles, check_same, declared
 from scaffe.collectives.server.tables.table import Index, Table
-from scaffe.collectives.shared.kernels import gather_runs
+from scaffe.collectives.shared.kernels import gather_ranges
 from scaffe.collectives.topology import Topology
 
 
@@ -26,19 +26,19 @@ def test_an_index_gathers_what_numpy_does_and_shards_share_it_out(seed):
     table, keys = drawn(seed)
     values = np.random.default_rng(seed).random((table.n_rows, table.row_elems)).astype(np.float32)
     index, buffer = Index(table, keys), np.zeros((len(keys), table.row_elems), np.float32)
-    gather_runs(values.ravel(), index.runs, buffer.ravel())
+    gather_ranges(values.ravel(), index.ranges, buffer.ravel())
     np.testing.assert_array_equal(buffer, values[keys])
     assert index.is_slice == bool((np.diff(keys) == 1).all())
     for n_shards in (1, 2, 5):
         again = np.zeros(index.n_elems, np.float32)
         for shard in range(n_shards):
             start, stop = table.shard(shard, n_shards)
-            runs = index.within(start, stop)
-            assert (runs[:, 0] >= start).all()
-            assert (runs[:, 0] + runs[:, 2] <= stop).all()
-            assert (shard in index.shards(n_shards)) == bool(len(runs))
+            ranges = index.clipped(start, stop)
+            assert (ranges[:, 0] >= start).all()
+            assert (ranges[:, 0] + ranges[:, 2] <= stop).all()
+            assert (shard in index.shards(n_shards)) == bool(len(ranges))
             part = np.zeros_like(again)
-            gather_runs(values.ravel(), runs, part)
+            gather_ranges(values.ravel(), ranges, part)
             again += part  # pieces do not overlap: sums are the pieces
         np.testing.assert_array_equal(again, buffer.ravel())
 
@@ -58,8 +58,8 @@ def test_which_indexes_share_rows(seed):
 def test_a_range_or_a_slice_is_the_index_of_its_keys(keys):
     listed = list(range(12))[keys] if isinstance(keys, slice) else list(keys)
     found, right = (Index(Table("t", 12, 3), given) for given in (keys, listed))
-    np.testing.assert_array_equal(found.runs, right.runs)
-    assert found.runs.dtype == right.runs.dtype
+    np.testing.assert_array_equal(found.ranges, right.ranges)
+    assert found.ranges.dtype == right.ranges.dtype
     assert (found.n_rows, found.is_slice) == (len(listed), right.is_slice)
 
 

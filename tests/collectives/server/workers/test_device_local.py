@@ -25,14 +25,14 @@ def test_compiles():
 def test_rows_are_moved_to_their_places(cp, row_elems, dtype):
     """Rows of 4, 24, 40 and 96 bytes: words of every length."""
     rng = np.random.default_rng(row_elems)
-    table, places = rng.standard_normal((97, row_elems)).astype(dtype), rng.permutation(97)[:41]
-    order, packed = RowOrder(places, table[0].nbytes), cp.zeros((41, row_elems), dtype)
+    table, positions = rng.standard_normal((97, row_elems)).astype(dtype), rng.permutation(97)[:41]
+    order, packed = RowOrder(positions, table[0].nbytes), cp.zeros((41, row_elems), dtype)
     order.gather(cp.asarray(table), packed)
-    np.testing.assert_array_equal(packed.get(), table[places])
+    np.testing.assert_array_equal(packed.get(), table[positions])
     back = cp.zeros_like(cp.asarray(table))
     order.scatter(packed, back)
     expected = np.zeros_like(table)
-    expected[places] = table[places]
+    expected[positions] = table[positions]
     np.testing.assert_array_equal(back.get(), expected)
 
 

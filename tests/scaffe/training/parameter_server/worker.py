@@ -114,7 +114,7 @@ class Watch:
     def gradients_ready(self, solver, loss, rate):
         self.losses.append(float(loss))
         if loss:  # else it was not this worker's turn
-            solver.net.params.settle_all()
+            solver.net.params.write_all_cleared_diffs()
             self.steps.append(solver.net.params.diff / np.float64(solver.param.iter_size))
 
 

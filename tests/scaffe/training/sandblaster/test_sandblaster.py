@@ -183,7 +183,7 @@ def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doom
 @pytest.mark.parametrize(("rank", "what"), [(0, "the coordinator"), (3, "a shard of all vectors")])
 def test_a_lost_rank_that_had_what_nobody_else_has_is_one_line(rank, what):
     lasting = SimpleNamespace(messages=None, lost=lambda: ())
-    world = SimpleNamespace(rank=1, n_ranks=4, lasting_messages=lambda: lasting)
+    world = SimpleNamespace(rank=1, n_ranks=4, fault_tolerant_messages=lambda: lasting)
     with pytest.raises(CommError, match=f"rank 1: rank {rank} is lost, which had {what}; -resume auto goes on from"):
         Rank(world, Layout(10, "float32", 3, 1, False, True))._lose(rank)
 

@@ -1,4 +1,4 @@
-"""The gradient of a convolution's weights by oneDNN's direct kernel, where that is as fast."""
+"""Plans of Winograd convolutions for inference and training."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from math import prod
 import numpy as np
 
 from scaffe.layers.kernels.cpu.arrays import zeros
-from scaffe.layers.kernels.cpu.columns import add_gradients
+from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.winograd.passes import Filtering, WeightGradient
-from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back, dense, has_faster_gradient, n_bytes
-from scaffe.layers.kernels.cpu.threads.calls import Calls
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import backward_spec, dense, has_faster_gradient, n_bytes
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls
 from scaffe.layers.kernels.specs import ConvSpec
 
 
 class DirectGradient:
-    """One geometry; see ``WeightGradient``.
+    """The weights' gradient by oneDNN's direct kernel, where that is as fast; see ``WeightGradient``.
 
     Args:
         lib: the library.
@@ -34,16 +34,16 @@ class DirectGradient:
 
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
-        """None of the arrays by name: oneDNN keeps its own."""
+        """No working arrays: oneDNN has its own."""
         return {}
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
-        """Add the gradient to gw, in Caffe's order, or write it. Images lie channels-last."""
+        """Add the gradient to gw, in Caffe's order, or overwrite it. Images are channels-last."""
         self._plan.backward_weights(x, gy, gw, None, overwrite)
 
 
 class Inference:
-    """One geometry, for which ``is_faster`` holds; see ``InferencePlan``.
+    """A plan for inference of a geometry for which ``is_faster`` holds; see ``InferencePlan``.
 
     Args:
         lib, spec, relu_slope: as for oneDNN's own ``Convolution`` of inference.
@@ -54,15 +54,15 @@ class Inference:
 
     def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None) -> None:
         self._filtering, self._slope = Filtering(lib, spec, stays=True), 1 if relu_slope is None else relu_slope
-        self._w = zeros(prod(self._filtering.taken_shape)).reshape(self._filtering.taken_shape)
+        self._w = zeros(prod(self._filtering.weights_shape)).reshape(self._filtering.weights_shape)
         self._b = np.zeros(spec.n_output, np.float32)
 
-    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+    def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
         """See InferencePlan."""
-        self._filtering.take(np.ascontiguousarray(w, np.float32), self._w)
+        self._filtering.transform_weights(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
-    def adopt(self, other: Inference) -> None:
+    def share_weights(self, other: Inference) -> None:
         """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
@@ -70,13 +70,13 @@ class Inference:
         """See InferencePlan."""
         self._filtering.run(x, self._w, self._b, y, added, self._slope)
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> Calls | None:
+    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
         """See InferencePlan."""
         return self._filtering.bind(x, self._w, self._b, y, added, self._slope)
 
 
 class Training:
-    """One geometry, for which ``is_faster_in_training`` holds; see ``WeightedPlan``.
+    """A plan for training of a geometry for which ``is_faster_in_training`` holds; see ``WeightedPlan``.
 
     Args:
         lib, spec: as for oneDNN's own ``Convolution``.
@@ -91,7 +91,7 @@ class Training:
 
     @cached_property
     def _back(self) -> Filtering:
-        return Filtering(self._lib, back(self.spec), is_turned=True)
+        return Filtering(self._lib, backward_spec(self.spec), is_flipped=True)
 
     @cached_property
     def _gradient(self) -> WeightGradient | DirectGradient:
@@ -114,16 +114,16 @@ class Training:
             add_gradients(gy.reshape(-1, gb.size), gb, overwrite)
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working memory of all passes, which the plans of a thread share."""
+        """Bytes by name of the working arrays of all passes, which the plans of a thread share."""
         ways = self._forward, self._back
         uses: list[dict[str, tuple[int, ...]]] = [way.working_shapes for way in (*ways, self._gradient)]
         names = {name for use in uses for name in use}
         found = {name: max(n_bytes(use[name]) for use in uses if name in use) for name in names}
-        return found | {"turned": 4 * max(prod(way.taken_shape) for way in ways)}
+        return found | {"flipped": 4 * max(prod(way.weights_shape) for way in ways)}
 
     @staticmethod
     def _filter(filtering: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 slope: float) -> None:
-        taken = dense("turned", filtering.taken_shape)
-        filtering.take(w, taken)
-        filtering.run(x, taken, np.zeros(filtering.spec.n_output, np.float32) if b is None else b, y, slope=slope)
+        weights = dense("flipped", filtering.weights_shape)
+        filtering.transform_weights(w, weights)
+        filtering.run(x, weights, np.zeros(filtering.spec.n_output, np.float32) if b is None else b, y, slope=slope)

@@ -1,4 +1,4 @@
-"""Products of transformed images and transformed weights, a matrix for each place in a tile."""
+"""Matrix products of transformed images and transformed weights, one for each position in a tile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.tiles import COLUMNS
+from scaffe.jit.register_tiles import COLUMNS
 from scaffe.layers.kernels.cpu.arrays import zeros
 from scaffe.layers.kernels.cpu.conv.panels import in_panels, is_fast, multiply_matrices
 from scaffe.layers.kernels.cpu.onednn.library import Library
@@ -23,23 +23,23 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     strided,
 )
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import from_channel
-from scaffe.layers.kernels.cpu.threads.calls import Calls, bind_units
 from scaffe.layers.kernels.cpu.threads.parts import in_units
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
 from scaffe.layers.kernels.specs import plain_strides
 
 MOST_TILES = 128
-"""Up to so many our products are faster than oneDNN's, whose weights' way from memory takes longer than the sums."""
+"""Up to so many tiles our products are faster than oneDNN's, which are bound by reading the weights from memory."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The matrices of one group of channels.
+    """Shapes of the matrices of one group of channels.
 
     Attributes:
-        n_products: how many there are.
-        n_tiles: rows of the bottom's and the top's.
-        inputs, outputs: columns of the bottom's, and of the top's.
-        all_inputs, all_outputs: columns with those of other groups, which lie between two rows.
+        n_products: number of products, one for each position in a tile.
+        n_tiles: rows of the bottom's and the top's matrices.
+        inputs, outputs: columns of the bottom's and of the top's matrices.
+        all_inputs, all_outputs: the same of all groups together, which is the distance between two rows.
     """
 
     n_products: int
@@ -66,13 +66,13 @@ class Shape:
 
 
 class OnednnProducts:
-    """By oneDNN.
+    """The products by oneDNN's matmul.
 
     Args:
         lib, shape: the library and the matrices.
 
     Attributes:
-        n_weights: elements of a group's weights as ``run`` takes them.
+        n_weights: elements of a group's weights in the layout that ``run`` takes.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
@@ -88,49 +88,49 @@ class OnednnProducts:
         self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
         self.n_weights = lib.memory_desc_get_size(w) // 4
 
-    def take(self, u: np.ndarray, taken: np.ndarray) -> None:
-        """Lay weights out for ``run``."""
-        self._reorder.run(u, taken)
+    def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
+        """Write the transformed weights ``u`` to ``packed``, in the layout that ``run`` takes."""
+        self._reorder.run(u, packed)
 
-    def run(self, group: int, taken: np.ndarray) -> None:
-        """Multiply a group's part of the working array "bottom" into that of "top"."""
-        self._product.run(*self._arrays(group, taken))
+    def run(self, group: int, packed: np.ndarray) -> None:
+        """Multiply a group's part of the working array "bottom" by its weights, into the working array "top"."""
+        self._product.run(*self._arrays(group, packed))
 
-    def bind(self, group: int, taken: np.ndarray) -> Calls:
-        """What ``run`` does as a call made ready."""
-        return self._product.bind(*self._arrays(group, taken))
+    def bind(self, group: int, packed: np.ndarray) -> NativeCalls:
+        """The prepared call that does what ``run`` does."""
+        return self._product.bind(*self._arrays(group, packed))
 
-    def _arrays(self, group: int, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), taken,
+    def _arrays(self, group: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), packed,
                 from_channel("top", self._shape.top, group * self._shape.outputs))
 
 
 class PanelProducts:
-    """By our kernel; see ``OnednnProducts``."""
+    """The products by our own kernel; see ``OnednnProducts``."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape, self.n_weights = shape, shape.n_products * shape.inputs * shape.outputs
         self._zeros = zeros(shape.outputs)
 
-    def take(self, u: np.ndarray, taken: np.ndarray) -> None:
+    def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
         """See OnednnProducts."""
         panels = in_panels(u)
-        taken.reshape(panels.shape)[...] = panels
+        packed.reshape(panels.shape)[...] = panels
 
-    def run(self, group: int, taken: np.ndarray) -> None:
+    def run(self, group: int, packed: np.ndarray) -> None:
         """See OnednnProducts."""
-        in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, taken))
+        in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
-    def bind(self, group: int, taken: np.ndarray) -> Calls | None:
+    def bind(self, group: int, packed: np.ndarray) -> NativeCalls | None:
         """See OnednnProducts."""
-        return bind_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, taken))
+        return prepare_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
-    def _arguments(self, group: int, taken: np.ndarray) -> tuple[Any, ...]:
+    def _arguments(self, group: int, packed: np.ndarray) -> tuple[Any, ...]:
         shape = self._shape
         v = from_channel("bottom", shape.bottom, group * shape.inputs)
         m = from_channel("top", shape.top, group * shape.outputs)
         rows = shape.n_tiles, shape.n_tiles, shape.all_inputs
-        return v, rows, shape.inputs, taken, self._zeros, m, shape.all_outputs
+        return v, rows, shape.inputs, packed, self._zeros, m, shape.all_outputs
 
 
 @compiled
@@ -141,7 +141,7 @@ def _multiply(first: int, stop: int, v: np.ndarray, rows: tuple[int, int, int], 
 
 
 def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:
-    """The faster of the two. ``stays``: weights are taken once for many runs.
+    """The faster kind of products. ``stays``: weights are packed once for many runs.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.

@@ -1,0 +1,127 @@
+"""Makes communicators of some ranks (those of a node, of a color, of a list), and frees what one holds of MPI."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.fault_tolerance.fencing import this_process
+from scaffe.collectives.fault_tolerance.losses import Losses
+from scaffe.collectives.runtime.arguments import place_in_split
+from scaffe.collectives.runtime.engine import Engine
+from scaffe.collectives.runtime.mismatch import MismatchDetector
+from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
+from scaffe.collectives.shared.node import NodeGroup
+from scaffe.collectives.topology import Topology
+from scaffe.environment import RANKS_PER_NODE
+
+if TYPE_CHECKING:
+    from scaffe.collectives.cuda.setup import Device
+
+
+def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Callable[[Any], Any]) -> Any:
+    """Makes a communicator of the ranks that share memory with this one and, where labels are given, have its label.
+
+    Args:
+        comm: mpi4py communicator of all ranks.
+        node_of_rank: as Communicator has it.
+        register: is given every communicator that is made, and returns it.
+
+    Raises:
+        CommError: on all ranks, where there is not one label per rank.
+    """
+    from mpi4py import MPI
+
+    node = register(_of_several_starts(comm) if _has_strangers(comm) else
+                comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
+    per_node = RANKS_PER_NODE.get()
+    if node_of_rank is not None:
+        if len(node_of_rank) != comm.size:
+            raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",
+                            everywhere=True)
+        return register(node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank))
+    return register(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
+
+
+def _has_strangers(comm: Any) -> bool:
+    """Whether ranks have been started separately: Open MPI 5 does not know which of these share memory."""
+    from mpi4py import MPI
+
+    return bool(MPI.Group.Difference(comm.Get_group(), MPI.COMM_WORLD.Get_group()).size)
+
+
+def _of_several_starts(comm: Any) -> Any:
+    """A communicator of the ranks on this one's machine, which see its processes."""
+    machine = (*this_process().machine, socket.gethostname())
+    return comm.Split(comm.allgather(machine).index(machine), comm.rank)
+
+
+def split(comm: Any, topology: Topology, color: Any, key: Any,
+          compare: Callable[[str, str], None]) -> tuple[Any, list[int]]:
+    """Splits a communicator; arguments as in `Communicator.split`.
+
+    Args:
+        comm: mpi4py's; all of its ranks call it.
+        topology: theirs.
+        color, key: see there.
+        compare: as `Ranks.compare`.
+
+    Returns:
+        mpi4py's communicator of the ranks of this color, None without one; and the node of each of them.
+    """
+    from mpi4py import MPI
+
+    fault = ""
+    try:
+        color, key = place_in_split(None if color == MPI.UNDEFINED else color, key)
+    except CommError as error:
+        fault = str(error)
+    compare("split", fault and f"split: {fault}")
+    made = comm.Split(MPI.UNDEFINED if color is None else color, key)
+    if made == MPI.COMM_NULL:
+        return None, []
+    return made, [topology.node_of_rank[rank] for rank in made.allgather(comm.rank)]
+
+
+def subset(comm: Any, topology: Topology, ranks: Sequence[int]) -> tuple[Any, list[int]]:
+    """Makes a communicator of some ranks, who alone call it; returns as `split` does."""
+    group = comm.Get_group()
+    chosen = group.Incl(ranks)
+    made = comm.Create_group(chosen)
+    chosen.Free()
+    group.Free()
+    return made, [topology.node_of_rank[rank] for rank in ranks]
+
+
+def free_resources(engines: Sequence[tuple[Engine, NodeGroup, bool]], messages: Sequence[PointToPoint],
+              fault_tolerant: Sequence[FaultTolerantMessages], calls: MismatchDetector, device: Device | None,
+              losses: Losses) -> None:
+    """Ends the watching threads, then frees what these ranks hold of MPI; all of them call it.
+
+    After a loss only the threads end.
+
+    Args:
+        engines: with their groups, as Ranks has them.
+        messages: between two ranks, those of ``fault_tolerant`` too.
+        fault_tolerant: messages that have communicators of their own.
+        calls, device, losses: as Ranks has them.
+    """
+    for engine, _, _ in engines:
+        engine.watch.close()
+        engine.watch.join()
+    if losses.has_loss:
+        losses.close()
+        return
+    if device is not None:
+        device.free()
+    for each in messages:
+        each.drain()
+    calls.drain()
+    for engine, node, _ in engines:
+        engine.free()
+        node.free()
+    for own in fault_tolerant:
+        own.free()
+    losses.free()

@@ -1,0 +1,131 @@
+"""Commands that read logs and timelines of runs.
+
+Each takes its arguments without the program's name, and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from scaffe.atomic_files import refuse_input, write_whole
+from scaffe.errors import UserError
+from scaffe.flags import Flags, number
+from scaffe.pictures.scaling import as_json, as_text, chart, read_run, rows_of
+from scaffe.pictures.timeline import lay_out, to_png, to_svg
+from scaffe.report import caffe_log
+from scaffe.report.find import files_of, find_runs
+from scaffe.report.page import html
+from scaffe.report.trace import read_trace
+
+MOST_FIELDS = 5_000_000  # of a CSV file
+MOST_MS = 1e15
+PICTURE_WRITERS = {".svg": to_svg, ".png": to_png}
+
+
+def parse_log(argv: Sequence[str]) -> int:
+    """A training log into two CSV files.
+
+    LOG.train and LOG.test, with the columns and arguments of Caffe's parse_log.py.
+    """
+    flags = Flags.of(parse_log)
+    flags.argument("log", "the log file")
+    flags.argument("folder", "where to write the CSV files")
+    flags.flag("verbose", False, "say what is written")
+    flags.flag("delimiter", ",", "between columns")
+    options = flags.parse(argv)
+    tables = caffe_log.parse_log(options.log)
+    for kind, rows in tables.items():
+        path = Path(options.folder) / f"{Path(options.log).name}.{kind.lower()}"
+        if rows:
+            write_csv(path, rows, options.delimiter)
+        if options.verbose:
+            print(f"Wrote {path}" if rows else f"Not writing {path}; no lines to write")
+    return 0
+
+
+def write_csv(path: Path, rows: list[caffe_log.Row], delimiter: str = ",") -> None:
+    """Write rows under a header of all their columns.
+
+    Raises:
+        UserError: it cannot be written, the delimiter is none, or the table is vast.
+    """
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise UserError(f"-delimiter must be one character, and no quote and no line's end, got {delimiter!r}")
+    if len(columns) * len(rows) > MOST_FIELDS:
+        raise UserError(f"{path}: expected a table of at most {MOST_FIELDS:,} fields, got {len(columns):,} columns and "
+                        f"{len(rows):,} rows")
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode(), UserError)
+
+
+def plot(argv: Sequence[str]) -> int:
+    """Draw a timeline that train -timeline wrote."""
+    flags = Flags.of(plot)
+    flags.argument("trace", "the trace's JSON")
+    flags.flag("output", "", "the .svg or .png to write; none: the trace's name with .svg", metavar="FILE")
+    flags.flag("start", 0.0, "milliseconds from which to draw", kind=number(0, MOST_MS))
+    flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end", kind=number(0, MOST_MS))
+    options = flags.parse(argv)
+    output = Path(options.output or Path(options.trace).with_suffix(".svg"))
+    if output.suffix.lower() not in PICTURE_WRITERS:
+        raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
+    refuse_input(output, [options.trace], UserError)
+    events = read_trace(options.trace).events
+    try:
+        picture = lay_out(events, options.start, options.end or None)
+    except UserError as error:
+        raise UserError(f"{options.trace}: {error}") from error
+    write_whole(output, PICTURE_WRITERS[output.suffix.lower()](picture), UserError)
+    print(output)
+    return 0
+
+
+def report(argv: Sequence[str]) -> int:
+    """Logs and traces of runs as one page of HTML.
+
+    Folders stand for the logs and traces inside. The page needs no network.
+    """
+    flags = Flags.of(report)
+    flags.rest("runs", "logs of train, traces of train -timeline, or folders with them")
+    flags.flag("output", "report.html", "the page to write", metavar="FILE")
+    flags.flag("title", "", "the page's title; none: the runs' names")
+    options = flags.parse(argv)
+    refuse_input(options.output, files_of(options.runs), UserError)
+    runs = find_runs(options.runs)
+    page = html(runs, options.title or ", ".join(run.name for run in runs))
+    write_whole(options.output, page.encode(), UserError)
+    print(options.output)
+    return 0
+
+
+def scaling(argv: Sequence[str]) -> int:
+    """Logs of runs on 1..N ranks into a scaling table.
+
+    And, where asked for, a picture of it.
+    """
+    flags = Flags.of(scaling)
+    flags.flag("strong", "", "logs of train -scal strong", metavar="LOG,...")
+    flags.flag("weak", "", "logs of train -scal weak", metavar="LOG,...")
+    flags.flag("json", "", "write the table there as well", metavar="FILE")
+    flags.flag("plot", "", "draw it there, as SVG", metavar="FILE")
+    options = flags.parse(argv)
+    logs = {kind: [path for path in getattr(options, kind).split(",") if path] for kind in ("strong", "weak")}
+    if not any(logs.values()):
+        flags.error("needs -strong or -weak")
+    for output in filter(None, (options.json, options.plot)):
+        refuse_input(output, logs["strong"] + logs["weak"], UserError)
+    rows = rows_of([read_run(path, kind) for kind, paths in logs.items() for path in paths])
+    print(as_text(rows))
+    if options.json:
+        write_whole(options.json, f"{json.dumps(as_json(rows), indent=1)}\n".encode(), UserError)
+    if options.plot:
+        write_whole(options.plot, chart(rows).svg().encode(), UserError)
+    return 0

@@ -1,0 +1,138 @@
+"""Commands on nets' files: upgraded to today's form, drawn, exported.
+
+Each takes its arguments without the program's name, and returns the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scaffe.atomic_files import refuse_input, write_whole
+from scaffe.errors import UserError
+from scaffe.files import upgrade_model, write_text
+from scaffe.files.repair import repair_net
+from scaffe.files.upgrade_forks import scales_too
+from scaffe.flags import MOST, Flags, whole
+from scaffe.layers.base.layer import layer_types
+from scaffe.nets import graph
+from scaffe.nets.setup import PHASES
+from scaffe.proto import caffe_pb2
+from scaffe.proto.forks import fork_of_type
+from scaffe.proto.text import ProtoError, parse_text, read_text
+from scaffe.proto.tokens import TokenError
+
+
+def _upgrade_text(command: Callable[..., int], read: Callable[[str], tuple[Any, list[str]]],
+                  argv: Sequence[str]) -> int:
+    """Read a message from the file OLD and write it in today's form to NEW, as Caffe's tool of the command's name.
+
+    Args:
+        command: the command.
+        read: gives the message of a file, and lines that say what was changed to read it.
+        argv: OLD and NEW.
+
+    Returns:
+        the exit code.
+
+    Raises:
+        UserError: OLD cannot be read or upgraded, or NEW cannot be written.
+    """
+    flags = Flags.of(command)
+    flags.argument("old", "the prototxt")
+    flags.argument("new", "the file to write")
+    options = flags.parse(argv)
+    message, changes = read(options.old)
+    new = graph.upgraded(message, options.old)
+    for change in changes:
+        print(f"{options.old}: {change}")
+    if new == message and not changes:
+        print(f"{options.old} is in today's form already")
+    write_text(options.new, new)
+    print(f"Wrote upgraded {message.DESCRIPTOR.name} text proto to {options.new}")
+    return 0
+
+
+def upgrade_net_proto_text(argv: Sequence[str]) -> int:
+    """A net's prototxt, old or a fork's, in today's form."""
+    return _upgrade_text(upgrade_net_proto_text, _read_repaired, argv)
+
+
+def _read_repaired(path: str) -> tuple[Any, list[str]]:
+    """The NetParameter of a prototxt, and what had to be changed to read it or is not here. Raises UserError."""
+    try:
+        text, changes = repair_net(read_text(path), layer_types.names())
+        message = parse_text(text, caffe_pb2.NetParameter, path)
+    except TokenError as error:
+        raise UserError(f"{path}:{error.line}:{error.column}: {error.said}") from error
+    except ProtoError as error:
+        raise UserError(str(error)) from error
+    changes += [f"layer {layer.name!r}: its scale and bias became a Scale layer, {layer.name + '_scale'!r}"
+                for layer in message.layer if scales_too(layer)]
+    known = set(layer_types.names())
+    changes += [f"layer {layer.name!r}: there is no layer type {layer.type!r}{fork_of_type(layer.type)}"
+                for layer in graph.upgraded(message, path).layer if layer.type not in known]
+    return message, changes
+
+
+def upgrade_net_proto_binary(argv: Sequence[str]) -> int:
+    """A .caffemodel of any age in today's form."""
+    flags = Flags.of(upgrade_net_proto_binary)
+    flags.argument("old", "a .caffemodel")
+    flags.argument("new", "the file to write")
+    options = flags.parse(argv)
+    if not upgrade_model(options.old, options.new):
+        print(f"{options.old} is in today's form already")
+    print(f"Wrote upgraded NetParameter binary proto to {options.new}")
+    return 0
+
+
+def upgrade_solver_proto_text(argv: Sequence[str]) -> int:
+    """A solver's prototxt of any age in today's form."""
+    return _upgrade_text(upgrade_solver_proto_text, lambda path: (graph.read_solver_as_written(path), []), argv)
+
+
+def draw_net(argv: Sequence[str]) -> int:
+    """Draw a net's prototxt as SVG or PNG.
+
+    With the arguments of Caffe's draw_net.py; Graphviz is not needed.
+    """
+    from scaffe.draw import draw_net_to_file
+
+    flags = Flags.of(draw_net)
+    flags.argument("net", "the net's prototxt")
+    flags.argument("picture", "the file to write: .svg, or .png (needs OpenCV)")
+    flags.flag("rankdir", "LR", "which way the net runs", choices=("LR", "RL", "TB", "BT"))
+    flags.flag("phase", "ALL", "the layers to draw", choices=("TRAIN", "TEST", "ALL"))
+    flags.flag("display_lrm", False, "show the multipliers of learning rates")
+    options = flags.parse(argv)
+    refuse_input(options.picture, [options.net], UserError)
+    net = graph.upgraded(graph.read_net(options.net), options.net)
+    print(f"Drawing net to {options.picture}")
+    draw_net_to_file(net, options.picture, options.rankdir, PHASES.get(options.phase), options.display_lrm)
+    return 0
+
+
+def export_onnx(argv: Sequence[str]) -> int:
+    """Write a deploy net and its weights as ONNX."""
+    from scaffe.data.feeds.layer_feed import Share
+    from scaffe.export.onnx_model import onnx_model
+    from scaffe.nets.devices import load_kernels
+    from scaffe.nets.setup import Selection, net_from_file
+    from scaffe.nets.weights import load_weights
+
+    flags = Flags.of(export_onnx)
+    flags.argument("net", "the deploy net's prototxt")
+    flags.argument("weights", "trained weights, a .caffemodel")
+    flags.argument("model", "the .onnx file to write")
+    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    options = flags.parse(argv)
+    refuse_input(options.model, [options.net, options.weights], UserError)
+    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    net = net_from_file(options.net, selection, load_kernels(1), Share())
+    load_weights(net, options.weights)
+    content = onnx_model(net).SerializeToString()
+    write_whole(options.model, content, UserError)
+    print(f"Wrote {options.model}, {len(content):,} bytes")
+    return 0

@@ -1,0 +1,231 @@
+"""Where the tensors of a plan lie: offsets in one memory (dynamic storage allocation), and plans whose layout fits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaffe.mapped_memory import rounded
+from scaffe.memory.plan.cost_model import predict
+from scaffe.memory.plan.greedy import least_bytes
+from scaffe.memory.plan.placements import PLACEMENTS, Placement
+from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, resident_bytes
+from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.nets.blob_memory import lowest
+
+Intervals = Sequence[tuple[int, int]]
+
+MOST_TRIALS, MOST_VISITS = 400, 2_000_000  # orders that are tried, and those times pairs of arrays that meet
+
+
+def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) -> tuple[list[int], int]:
+    """Place tensors one after another, each at the lowest offset at which it meets no other, the largest first. If they
+    take more than the room, other orders are tried, in which a tensor that ends last, or any other, comes earlier
+    (random descent, equal for equal inputs).
+
+    Args:
+        lengths: of the tensors, in bytes.
+        intervals: for each, the steps in which it is in memory, first and last inclusive.
+        room: in bytes; no better order is searched for once everything fits.
+
+    Returns:
+        offsets, 0 for tensors that are never in memory, and the length of all, in bytes.
+    """
+    there = [number for number, each in enumerate(intervals) if each]
+    met = {i: [j for j in there if i != j and _meet(intervals[i], intervals[j])] for i in there}
+    order, draw = sorted(there, key=lambda i: -lengths[i]), random.Random(0)
+    offsets, n_bytes = lowest(order, lengths, met)
+    for _ in range(min(MOST_TRIALS, MOST_VISITS // max(1, sum(map(len, met.values()))))):
+        if n_bytes <= room:
+            break
+        last = next(i for i, number in enumerate(order) if offsets[number] + lengths[number] == n_bytes)
+        chosen, trial = draw.choice((last, draw.randrange(len(order)))), list(order)
+        trial.insert(draw.randint(0, chosen), trial.pop(chosen))
+        found = lowest(trial, lengths, met)
+        if found[1] <= n_bytes:
+            order, (offsets, n_bytes) = trial, found
+    return offsets, n_bytes
+
+
+def _meet(mine: Intervals, others: Intervals) -> bool:
+    """Whether an interval of one tensor and one of another have a step in common."""
+    return any(first <= until and since <= final for first, final in mine for since, until in others)
+
+
+Steps = list[tuple[int, int]]
+STARTS, ENDS = (Do.FETCH, Do.RECOMPUTE), (Do.OFFLOADED, Do.DROP)
+
+
+def occupied(iteration: Iteration, plan: Plan) -> list[Steps]:
+    """For each tensor the steps in which a plan has it in memory, first and last inclusive."""
+    found: list[Steps] = [[] for _ in iteration.tensors]
+    since: dict[int, int] = {}
+
+    def act(actions: tuple[Action, ...], begins: int, ends: int) -> None:
+        for action in actions:
+            if action.do in STARTS:
+                since[action.tensor] = begins
+            elif action.do in ENDS and action.tensor in since:
+                found[action.tensor].append((since.pop(action.tensor), ends))
+
+    for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
+        act(before, step, step - 1)
+        for number in iteration.used_in[step]:
+            tensor = iteration.tensors[number]
+            if step in tensor.begins and not tensor.is_persistent:
+                since.setdefault(number, step)
+        act(after, step + 1, step)
+    always = [(0, len(iteration.seconds) - 1)]
+    return [always if tensor.is_persistent and choice is not Choice.MOVE else intervals
+            for tensor, choice, intervals in zip(iteration.tensors, plan.choices, found, strict=True)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where tensors lie.
+
+    Attributes:
+        offsets: of the first tensors in one memory that is always allocated, in bytes; None if each has addresses of
+            its own.
+        n_bytes: the most that all tensors take.
+        others_bytes: the most that the tensors outside that memory take.
+    """
+
+    offsets: list[int] | None
+    n_bytes: int
+    others_bytes: int
+
+
+def separate_layout(iteration: Iteration, plan: Plan) -> Layout:
+    """Every tensor with addresses of its own."""
+    most = max(resident_bytes(iteration, plan), default=0)
+    return Layout(None, most, most)
+
+
+def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int = 0) -> Layout:
+    """Tensors in one memory that is always allocated.
+
+    Args:
+        iteration, plan: the tensors, and what is done with them.
+        n_arranged: so many tensors, the first, lie in that memory.
+        n_bytes: for all tensors; no shorter layout is searched for once they fit.
+    """
+    intervals = occupied(iteration, plan)[:n_arranged]
+    others = resident_bytes(iteration, plan)
+    for tensor, spans in zip(iteration.tensors, intervals, strict=False):
+        for first, final in spans:
+            for step in range(first, final + 1):
+                others[step] -= tensor.n_bytes
+    most = max(others, default=0)
+    offsets, length = packed([tensor.n_bytes for tensor in iteration.tensors[:n_arranged]], intervals, n_bytes - most)
+    return Layout(offsets, rounded(length) + most, most)
+
+
+TRIALS = 5
+BYTES_A_SECOND = 30e9  # at which pages pass from array to array
+
+
+def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
+           n_arranged: int) -> tuple[Plan, Layout]:
+    """A plan within a limit, and a layout. Tensors in one memory leave gaps. If these exceed the limit, plans for less
+    memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would.
+
+    Args:
+        iteration: the tensors and steps.
+        place: makes plans.
+        n_bytes: the limit.
+        bandwidth: of the backing store.
+        n_arranged: so many tensors, the first, may lie in one memory.
+
+    Raises:
+        MemoryTooSmallError: if there is no plan within the limit.
+    """
+    first = plan = place(iteration, n_bytes, bandwidth)
+    resident_bytes(iteration, plan, n_bytes)
+    most = predict(iteration, first, bandwidth).seconds + _passed_bytes(iteration, first, n_arranged) / BYTES_A_SECOND
+    target = n_bytes
+    for _ in range(TRIALS):
+        layout = arrangement(iteration, plan, n_arranged, n_bytes)
+        if layout.n_bytes <= n_bytes and predict(iteration, plan, bandwidth).seconds <= most:
+            return plan, layout
+        target -= 2 * max(layout.n_bytes - n_bytes, 1)  # a plan for less is rarely shorter by all of it
+        try:
+            plan = place(iteration, target, bandwidth)
+        except MemoryTooSmallError:
+            break
+    return first, separate_layout(iteration, first)
+
+
+def _passed_bytes(iteration: Iteration, plan: Plan, n_arranged: int) -> int:
+    """Bytes of memory that pass to tensors with addresses of their own in an iteration."""
+    visits = occupied(iteration, plan)[:n_arranged]
+    return sum(tensor.n_bytes * len(each) for tensor, each in zip(iteration.tensors, visits, strict=False))
+
+
+Fit = tuple[Plan, Layout]
+
+TRIALS_TOGETHER = 12
+LENT = (0.8, 0.6, 0.4, 0.2, 0.0)  # parts of the free memory that are lent to arrays on their way, if all is too much
+MOVING = ("auto", "move")  # the placements that may move everything
+
+
+def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth) -> tuple[Plan, Layout]:
+    """A plan within a limit, and a layout of all tensors in one memory. If gaps between them exceed the limit, tensors
+    on their way are lent less memory, and plans for less are tried; at last one that offloads everything. The fastest
+    is used.
+
+    Args:
+        iteration: the tensors and steps.
+        place: makes plans.
+        n_bytes: the limit.
+        bandwidth: of the backing store.
+
+    Raises:
+        MemoryTooSmallError: if there is no plan within the limit.
+    """
+    target, found = n_bytes, list[Fit]()
+    for _ in range(TRIALS_TOGETHER):
+        try:
+            plan = place(iteration, target, bandwidth)
+        except MemoryTooSmallError:
+            if target == n_bytes:
+                raise
+            break
+        resident_bytes(iteration, plan, target)
+        layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)
+        if layout.n_bytes <= n_bytes:
+            found.append((plan, layout))
+            break
+        found += _lending_less(iteration, plan.wanted, target, n_bytes, bandwidth)
+        target -= max((layout.n_bytes - n_bytes) // 2, 1)
+    if not found and place in [PLACEMENTS[name] for name in MOVING]:
+        found = _lending_less(iteration, _everything(iteration), n_bytes, n_bytes, bandwidth)
+    if not found:
+        raise MemoryTooSmallError(f"arrays in one piece of memory leave gaps, and need more than the {n_bytes:,} bytes "
+                                  "that are left for them")
+    return min(found, key=lambda fit: predict(iteration, fit[0], bandwidth).seconds)
+
+
+def least_together(iteration: Iteration) -> int:
+    """The least limit for which there surely is a plan in one memory: everything is offloaded, and fetched just in
+    time."""
+    least = least_bytes(iteration)
+    plan = schedule(iteration, _everything(iteration), least, Bandwidth(1.0, 1.0), 0.0)
+    return arrangement(iteration, plan, len(iteration.tensors), least).n_bytes
+
+
+def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, n_bytes: int,
+                  bandwidth: Bandwidth) -> list[Fit]:
+    """The plan with these choices that lends most, of those whose tensors lie within a limit; none if there is none."""
+    for lent in LENT:
+        plan = schedule(iteration, choices, target, bandwidth, lent)
+        layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)
+        if layout.n_bytes <= n_bytes:
+            return [(plan, layout)]
+    return []
+
+
+def _everything(iteration: Iteration) -> list[Choice]:
+    return [Choice.MOVE] * len(iteration.tensors)

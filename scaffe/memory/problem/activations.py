@@ -1,0 +1,206 @@
+"""Activations: how many of them backward needs, and all of them in one arena."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from scaffe.layers.activation.relu import ReLU
+from scaffe.layers.base.blob import Blob
+from scaffe.memory.problem.tensors import is_long
+from scaffe.nets.blob_memory import (
+    BlobMemory,
+    backward_steps,
+    forward_steps,
+    kept_blobs,
+    memory_owners,
+    place,
+    runs_fused,
+    written_diffs,
+)
+from scaffe.nets.fusion import fuse_layers, keep_bottoms
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to need less
+
+
+def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> None:
+    """Have layers save less for backward. In-place layers that would copy their bottom work out of place, and ReLUs
+    save a sign mask. If that is not enough, backward of convolutions is divided, at the cost of another pass over the
+    data of more ReLUs.
+
+    Args:
+        net: a built net.
+        limit: bytes that everything may take together.
+        least: the least bytes in which the net can be trained, as it is when this is called.
+    """
+    keep_bottoms(net)
+    use_sign_masks(net)
+    if least() > NEAR * limit:
+        minimize_saved_activations(net)
+
+
+def minimize_saved_activations(net: Net) -> None:
+    """Have layers save as little for backward as they can, whatever it costs."""
+    keep_bottoms(net)
+    divide_backward(net)
+    use_sign_masks(net)
+
+
+def divide_backward(net: Net) -> None:
+    """Have layers compute their parameters' gradients first, in a step of its own, if they can. Their bottoms' data and
+    diffs are then never needed at once."""
+    able = (index for index, node in enumerate(net.nodes) if node.layer.divides and node.needs_backward
+            and any(node.propagate_down) and any(node.layer.param_propagate_down) and not node.layer.n_fused_back)
+    net.steps = replace(net.steps, divided=frozenset(able))
+
+
+def use_sign_masks(net: Net) -> None:
+    """Have ReLUs save a bit of each element instead of the data ("Binarize" of Gist, Jain et al., ISCA 2018), if no
+    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them.
+
+    Args:
+        net: a built net, after ``fuse_layers`` if that is called at all.
+    """
+    owner = memory_owners(net, "shares_data")
+    able = [node for node in net.nodes if _may_use_sign_mask(net, node)]
+    needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
+              if node not in able and index not in net.steps.divided for blob in _read(node)}
+    for node in able:
+        if isinstance(node.layer, ReLU) and id(owner[id(node.bottoms[0])]) not in needed:
+            node.layer.uses_sign_mask, node.layer.reads_bottoms = True, False
+            node.seen_shapes = None
+    net.reshape()
+
+
+def _may_use_sign_mask(net: Net, node: Node) -> bool:
+    """Whether a layer is a ReLU that runs its own backward, with data long enough to be worth it."""
+    if not isinstance(node.layer, ReLU) or node.layer.relu_slope is None or any(
+            other.includes is node for other in net.nodes):
+        return False
+    head = net.nodes[net.nodes.index(node) - node.fused_offset]
+    is_covered = 0 < node.fused_offset <= head.layer.n_fused_back
+    return node.needs_backward and not is_covered and is_long(node.bottoms[0])
+
+
+def _read(node: Node) -> list[Blob]:
+    """The blobs whose data the layer's backward reads."""
+    if not node.needs_backward:
+        return []
+    return [*(node.bottoms if node.layer.reads_bottoms else ()), *(node.tops if node.layer.reads_tops else ())]
+
+
+def reuse_activations(net: Net, backward: bool) -> int:
+    """Fuse the net's layers and move its activations into one arena, where they overwrite each other.
+
+    Afterwards a blob's contents are valid only while the passes need them. Tops of sources, losses and outputs keep
+    memory of their own, since they are filled or read outside of the passes.
+
+    Args:
+        net: a built net.
+        backward: whether the net will run backward too.
+
+    Returns:
+        the arena's length in bytes.
+    """
+    fuse_layers(net, backward)
+    return place_activations(net, backward)
+
+
+def place_activations(net: Net, backward: bool) -> int:
+    """As ``reuse_activations``, for a net after ``fuse_layers``."""
+    data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
+    lifetimes = [part.lifetime for part in (*data, *diffs)]
+    offsets, n_bytes = place(lifetimes)
+    memory = net.context.kernels.zeros(n_bytes, np.dtype(np.uint8))
+    views = [memory[start : start + x.n_bytes] for start, x in zip(offsets, lifetimes, strict=True)]
+    for part, view in zip(data, views, strict=False):
+        part.blob.bind_data(view.view(part.blob.dtype))
+    for part, view in zip(diffs, views[len(data):], strict=True):
+        part.blob.bind_diff(view.view(part.blob.dtype))
+    if backward:
+        pass_diffs(net)
+    for node in net.nodes:
+        node.seen_shapes = None  # layers that share memory do so anew
+    net.reshape()
+    return n_bytes
+
+
+def arena_bytes(net: Net, backward: bool) -> int:
+    """The length in bytes of the arena that ``reuse_activations`` makes.
+
+    Args:
+        net: a net after ``fuse_layers``.
+        backward: whether it will run backward too.
+    """
+    found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
+    return place([part.lifetime for part in found])[1]
+
+
+def data_parts(net: Net, backward: bool) -> list[BlobMemory]:
+    """The blobs' data that an arena may hold.
+
+    Args:
+        net: a net after ``fuse_layers``.
+        backward: whether it will run backward too: data are then needed until the last backward that may read them.
+    """
+    owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
+    parts: dict[int, BlobMemory] = {}
+    for index, node in enumerate(net.nodes):
+        steps = forward_steps(net, index) + (backward_steps(net, index) if backward and node.needs_backward else [])
+        for blob in (*node.bottoms, *node.tops):
+            root = owner[id(blob)]
+            parts.setdefault(id(root), BlobMemory(root)).steps.extend(steps)
+    kept_roots = {id(owner[key]) for key in kept}
+    return [part for key, part in parts.items() if key not in kept_roots and part.blob.n_elems]
+
+
+def diff_parts(net: Net) -> list[BlobMemory]:
+    """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
+    memory, which stays zero."""
+    owner, kept = _diff_owners(net), kept_blobs(net)
+    parts: dict[int, BlobMemory] = {}
+    for index, node in enumerate(net.nodes):
+        if node.needs_backward:
+            for blob in (*node.bottoms, *node.tops):
+                root = owner[id(blob)]
+                parts.setdefault(id(root), BlobMemory(root)).steps.extend(backward_steps(net, index))
+    written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
+    return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
+
+
+def _diff_owners(net: Net) -> dict[int, Blob]:
+    """As ``memory_owners``, and bottoms of a sum, whose diffs are its top's, have the top's memory."""
+    owner = memory_owners(net, "shares_diff")
+    n_owned, kept = Counter(map(id, owner.values())), kept_blobs(net)
+    users = Counter(id(blob) for node in net.nodes if not runs_fused(net, node) for blob in node.bottoms)
+    on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
+    for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
+        if not (node.layer.passes_diff and node.needs_backward) or id(owner[id(node.tops[0])]) in kept:
+            continue
+        for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False):
+            is_alone = owner[id(blob)] is blob and n_owned[id(blob)] == users[id(blob)] == 1
+            if wanted and is_alone and blob is not node.tops[0] and id(blob) not in kept.keys() | on_host:
+                owner[id(blob)] = owner[id(node.tops[0])]
+    return owner
+
+
+def pass_diffs(net: Net) -> None:
+    """Have the bottoms of sums share their top's diff if nobody else writes it, so that backward copies nothing.
+
+    For nets whose diffs nobody sets between layers. ``net.passed_diffs`` then says which bottoms these are, and which
+    tops of sums the layers in front of them may write, in place.
+    """
+    owner = _diff_owners(net)
+    for index, node in enumerate(net.nodes):
+        if not (node.layer.passes_diff and node.needs_backward):
+            continue
+        top = node.tops[0]
+        for blob in node.bottoms:
+            if owner[id(blob)] is owner[id(top)] and blob is not top:
+                blob.share_diff(owner[id(blob)])
+                net.passed_diffs |= {id(blob): len(net.nodes), id(top): net.passed_diffs.get(id(top), index)}

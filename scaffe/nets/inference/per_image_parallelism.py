@@ -1,0 +1,174 @@
+"""Per-image parallelism: threads run the first layers of a net each for some images of the batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from scaffe import forking
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.kernels.plans import Workers
+from scaffe.nets.blob_memory import memory_owners
+from scaffe.nets.inference.per_image_prefix import (
+    PerImagePrefix,
+    build_prefix_net,
+    find_per_image_prefix,
+    image_bytes,
+    images_at_once,
+)
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+CACHE_BYTES = 20 << 20  # activations that stay in the last cache beside weights
+
+Make = Callable[[Net, Collection[str], Any], Any]
+"""(net, names of blobs that must be written, passes whose laid-out weights to use) → passes: an object with ``forward``
+and ``lay_out``, as ``Inference`` has them."""
+
+
+class PerImageParallelism:
+    """Runs a net's per-image prefix on several threads, each of which takes parts of the batch until none is left.
+
+    All parts have as many images; the last one overlaps the one before where the batch is no multiple. Each thread has
+    a net of its own, on the same parameters, whose kernels use no other thread. So threads wait for each other once a
+    pass instead of after each layer, and a part's activations stay in the cache where a batch's would not. The first
+    thread of a pass lays weights out for all of them.
+
+    Args:
+        net: the net.
+        prefix: its layers that run so.
+        make: see ``Make``.
+
+    Attributes:
+        first, members: index of the first of the layers, and indices of all.
+        ends, inner: see PerImagePrefix; ``inner`` is not written in the net.
+    """
+
+    def __init__(self, net: Net, prefix: PerImagePrefix, make: Make) -> None:
+        self._net, self._prefix, self._make = net, prefix, make
+        self.first, self.members = prefix.members[0], frozenset(prefix.members)
+        self.ends, self.inner = prefix.ends, prefix.inner
+        self._nodes = [net.nodes[i] for i in prefix.members]
+        self._images = self._nodes[0].bottoms[0]
+        self._sharers = self._written_sharers()
+        self._held, self._lock = threading.local(), forking.Lock()
+        self._owner: _ThreadNet | None = None
+        self._case, self._best = (Shape(), 0), 0  # images at a time, for this shape and number of threads
+        self._shape = Shape()  # of the images in the last pass
+        self._generation = 0  # counts passes before which parameters may have moved
+
+    def pays_off(self, workers: Workers | None) -> bool:
+        """Whether the next pass runs faster in parts, on these threads."""
+        return workers is not None and 0 < self._length(workers) < self._n_images
+
+    def forward(self, workers: Workers, is_unchanged: bool) -> None:
+        """Run the prefix for all images. ``is_unchanged``: shapes and parameters are those of the last pass.
+
+        Raises:
+            UserError: a layer's error, with the layer's name.
+        """
+        if not is_unchanged or self._shape != self._images.shape:  # a data layer may change its shape in any pass
+            self._generation, self._shape = self._generation + 1, self._images.shape
+            for node in self._nodes:
+                with node.named():
+                    node.reshape()
+        for node in self._sharers:
+            node.layer.forward(node.bottoms, node.tops)
+        for name in self.ends:
+            _ = self._net.blobs[name].data_flat  # taken before threads ask for it
+        length = self._length(workers)
+        starts = iter([min(start, self._n_images - length) for start in range(0, self._n_images, length)])
+        workers.run(partial(self._take, starts, length))
+
+    def _written_sharers(self) -> list[Node]:
+        """Layers whose tops share memory with a blob that the net itself keeps."""
+        owners = memory_owners(self._net, "shares_data")
+        written = {id(owners[id(blob)]) for blob in (self._images, *(self._net.blobs[name] for name in self.ends))}
+        return [node for node in self._nodes if node.layer.shares_data and id(owners[id(node.tops[0])]) in written]
+
+    @property
+    def _n_images(self) -> int:
+        return self._images.shape[0]
+
+    def _length(self, workers: Workers) -> int:
+        case = self._images.shape, workers.n_threads
+        if case != self._case:
+            most = CACHE_BYTES // max(image_bytes(self._nodes, self._n_images), 1)
+            self._case, self._best = case, images_at_once(self._n_images, workers.n_threads, most)
+        return self._best
+
+    def _take(self, starts: Iterator[int], length: int) -> None:
+        """Run parts of the batch on this thread until none is left."""
+        thread_net = self._of_thread(length)
+        for start in starts:
+            thread_net.x.bind_data(self._part(self._images, start, length))
+            thread_net.passes.forward()
+            for name in self.ends:
+                self._net.context.kernels.copy_part(self._part(self._net.blobs[name], start, length),
+                                                    thread_net.net.blobs[name].data_flat)
+
+    def _part(self, blob: Blob, start: int, length: int) -> np.ndarray:
+        """The elements of ``length`` images from ``start`` on."""
+        n_elems = blob.n_elems // self._n_images
+        return blob.data_flat[start * n_elems:(start + length) * n_elems]
+
+    def _of_thread(self, length: int) -> _ThreadNet:
+        """This thread's net for ``length`` images, whose weights are laid out."""
+        shape, held = (length, *self._images.shape[1:]), getattr(self._held, "thread_net", None)
+        with self._lock:
+            if self._owner is None or self._owner.x.shape != shape:
+                self._owner = held = self._held.thread_net = self._new(length, None)
+            owner = self._owner
+            if owner.generation != self._generation:
+                self._give(owner)
+                owner.passes.lay_out()
+        if held is None or owner not in (held, held.owner):
+            held = self._held.thread_net = self._new(length, owner)
+        if held.generation != self._generation:
+            self._give(held)
+        return held
+
+    def _new(self, length: int, owner: _ThreadNet | None) -> _ThreadNet:
+        net = build_prefix_net(self._net, self._prefix, length)
+        return _ThreadNet(net, self._make(net, self.ends, owner and owner.passes), net.blobs[self._prefix.x], owner)
+
+    def _give(self, thread_net: _ThreadNet) -> None:
+        """Let a thread's net use the memory that the parameters have now."""
+        thread_net.net.share_trained_layers(self._net)
+        thread_net.generation = self._generation
+
+
+def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[Collection[int]], make: Make,
+                          plain: Collection[int] = ()) -> PerImageParallelism | None:
+    """Per-image parallelism for a net, or None where it has no layers that may run so.
+
+    Args:
+        net, make: as for PerImageParallelism.
+        shown: names of blobs that must be written, with Caffe's values.
+        groups: indices of layers that run in one pass.
+        plain: indices of layers that run one by one.
+    """
+    prefix = find_per_image_prefix(net, shown, plain)
+    if prefix is None or any(0 < len({*prefix.members}.intersection(group)) < len(group) for group in groups):
+        return None
+    return PerImageParallelism(net, prefix, make)
+
+
+@dataclass
+class _ThreadNet:
+    """A thread's net and its passes, on the weights that ``owner`` has laid out, or on its own.
+
+    Attributes:
+        generation: count of the pass for which it was given its parameters.
+    """
+
+    net: Net
+    passes: Any
+    x: Blob
+    owner: _ThreadNet | None
+    generation: int = 0

@@ -1,0 +1,159 @@
+"""Passes of a net whose blobs a script may read at any time: a blob that a pass skipped is computed when it is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.layer import TEST
+from scaffe.layers.python import UserBlob
+from scaffe.nets.fusion import unfuse_backward
+from scaffe.nets.inference.lazy_blobs import LazyBlobs, Repeatable
+from scaffe.nets.inference.passes import Inference
+from scaffe.nets.net import Net
+
+MANY_READS = 2  # passes after which a blob was read, from which on every pass writes it
+PARTIAL = ""  # counts partial passes in place of a blob: no blob has this name
+
+
+class WatchedBlob(UserBlob):
+    """A blob in host memory that calls back before its data are read or written, and before it is reshaped.
+
+    Args:
+        blob: the blob.
+        before_read: called before each access to the data.
+        before_reshape: called before the blob takes another shape.
+    """
+
+    def __init__(self, blob: Blob, before_read: Callable[[], Any], before_reshape: Callable[[], Any]) -> None:
+        super().__init__(blob)
+        self._before_read, self._before_reshape = before_read, before_reshape
+
+    @property
+    def data(self) -> np.ndarray:
+        """The data, an array in Caffe's order that can be written to."""
+        self._before_read()
+        return self._blob.writes.lend(self._blob.data)
+
+    def reshape(self, *dims: int) -> None:
+        """Take a new shape."""
+        if dims != self._blob.shape:
+            self._before_reshape()
+            self._blob.writes.note()
+        super().reshape(*dims)
+
+
+class LazyPasses:
+    """The forward and backward passes of one net, as a script sees them.
+
+    A complete forward pass of a TEST net runs as ``Inference`` does, and skips blobs between fused layers. Reading such
+    a blob computes it alone, from what the pass read, and changes nothing else. A blob is not skipped if it cannot be
+    computed so (a layer before it has a state, or is a user's), if somebody holds its array, or if it was read after
+    ``MANY_READS`` passes. A net that also runs backward, or that several times runs in part after a complete pass, runs
+    as in training.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self._net, self._repeatable = net, Repeatable(net)
+        owners = self._repeatable.owners
+        self._mates = {name: [other for other, each in net.blobs.items() if owners[id(each)] is owners[id(blob)]]
+                       for name, blob in net.blobs.items()}  # by name, the names of all blobs that share its memory
+        has_copies = net.context.dtype != net.context.param_dtype  # a read of a copy is not noticed
+        self._is_plain = (has_copies or net.context.phase != TEST or net.parts is not None
+                          or self._repeatable.writes_sources)
+        self._others = () if self._is_plain else {*range(len(net.nodes))}.difference(self._repeatable.nodes)
+        self._heads = [node for node in net.nodes if node.layer.n_fused_back]
+        self._read_fused = {mate for node in self._heads for name in node.bottom_names for mate in self._mates[name]}
+        self._written = [blob for node in net.nodes if node.layer.writes_params for blob in node.layer.blobs]
+        self._shown: set[str] = set(self._repeatable.kept)
+        self._n_reads: Counter[str] = Counter()
+        self._fold()
+
+    def forward(self, start: int, end: int, wanted: Collection[str]) -> float:
+        """Run layers ``start`` to ``end`` forward. Returns the loss.
+
+        Args:
+            start, end: indices of the first and the last layer.
+            wanted: names of blobs that the caller reads afterwards.
+        """
+        if self._is_plain or start > 0 or end < len(self._net.nodes) - 1:
+            self._n_reads[PARTIAL] += self._lazy.is_open
+            self._is_plain |= self._n_reads[PARTIAL] >= MANY_READS
+            self.compute_skipped()
+            self._note_params()
+            loss = float(self._net.forward(start, end))
+            self._unfuse_held()
+            return loss
+        self._lazy.drop()
+        self._note_params()
+        shown = {name for name in self._inference.hidden if self._net.blobs[name].writes.is_lent or name in wanted
+                 or self._n_reads[name] >= MANY_READS}
+        if shown:
+            self._shown |= {mate for name in shown for mate in self._mates[name]}
+            self._inference.release()
+            self._fold()
+        try:
+            loss = self._inference.forward()
+        except BaseException:
+            self._inference.release()
+            raise
+        if self._inference.folded:
+            self._lazy.begin()
+        self._unfuse_held()
+        return loss
+
+    def backward(self, start: int, end: int) -> None:
+        """Run layers ``start`` down to ``end`` backward."""
+        self.compute_skipped()
+        self._note_params()
+        self._is_plain = True
+        unfuse_backward(self._heads)
+        self._net.backward(start, end)
+
+    def before_read(self, name: str) -> None:
+        """Compute a skipped blob: a script is about to read it."""
+        if name in self._read_fused:
+            unfuse_backward(self._heads)
+        if self._lazy.holds(name):
+            self._inference.release()
+            self._lazy.compute(name)
+            self._n_reads.update(self._mates[name])
+
+    def before_parameter_read(self) -> None:
+        """Prepare for a script that is about to read, or write, a parameter."""
+        unfuse_backward(self._heads)
+
+    def before_reshape(self, name: str) -> None:
+        """Compute a skipped blob: a script is about to give it another shape."""
+        self._lazy.before_reshape()
+        self.before_read(name)
+
+    def compute_skipped(self) -> None:
+        """Compute all blobs that the last pass skipped, before layers run one by one."""
+        self._inference.release()
+        self._lazy.compute_all()
+
+    def reshape(self) -> None:
+        """Give all blobs the shapes that follow from the inputs'."""
+        self._lazy.before_reshape()
+        self._inference.release()
+        self._net.reshape()
+
+    def _note_params(self) -> None:
+        """Mark the parameters that layers may write in the next pass as changed, since other nets may share them."""
+        for blob in self._written:
+            blob.writes.note()
+
+    def _unfuse_held(self) -> None:
+        """Let layers keep what their backward needs of blobs whose arrays a script holds, and may write at any time."""
+        if any(self._net.blobs[name].writes.is_lent for name in self._read_fused):
+            unfuse_backward(self._heads)
+
+    def _fold(self) -> None:
+        """Make passes that skip the blobs that no script is known to read."""
+        self._inference = Inference(self._net, self._shown, plain=self._others)
+        self._lazy = LazyBlobs(self._net, self._repeatable, self._inference.hidden)

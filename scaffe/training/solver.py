@@ -183,7 +183,7 @@ class Solver:
         self.remake_tests()
 
     def test_forward(self, test_net: Net) -> Any:
-        """Run one of the test nets forward, by ``test_passes`` where nobody reads between layers.
+        """Run one of the test nets forward, by ``test_passes`` where nothing is read between layers.
 
         Returns:
             the loss: a number, on a device one that ``float`` waits for.

@@ -40,7 +40,7 @@ class Updater:
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
             write of the buffer.
-        bring: has all histories in memory, where a memory plan may have moved them; called before somebody reads them.
+        bring: has all histories in memory, where a memory plan may have moved them; called before they are read.
         whole: gives memory for whole histories, which ranks or shards hold in parts.
         around: gives a with-block in which a shard and its histories are in memory.
         updated: called there when the shard has been updated.

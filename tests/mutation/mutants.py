@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", SPILLED),
     *(Mutant("scaffe/training/chunked_updates.py", "changing_in_forward(parameters) if", "parameters if", tests)
       for tests in (SPILLED, REPLICAS)),
-    *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.apart.taken)", "self._due = set()", tests)
+    *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.eager.taken)", "self._due = set()", tests)
       for tests in (SPILLED, REPLICAS)),
     Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", REPLICAS),
     Mutant("scaffe/training/strategies/downpour.py", "or is_device(replica.net.context.kernels)", "", REPLICAS),

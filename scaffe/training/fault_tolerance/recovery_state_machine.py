@@ -3,13 +3,13 @@
 What a rank has done counts in *steps*: updates, and recoveries. All steps are taken alike: first every rank gets all
 that it takes (sums its gradients; rebuilds its solver), then all meet, then each takes the step by itself, sending
 nothing. A meeting may fail on some ranks and not on others, but it succeeds nowhere before all have come. So a rank
-that has taken a step knows that every other one has all that it takes, and can follow: nobody goes back, and no update
-is lost that somebody else has seen.
+that has taken a step knows that every other one has all that it takes, and can follow: no rank goes back, and no update
+is lost that another rank has seen.
 
 Where ranks are not in step, each updates by itself: then only recoveries are steps.
 
 New ranks join at the end of an iteration, where all have taken the same steps. JOIN is a transaction: all ranks have
-the larger communicator, or none has. From then on it is a recovery in which nobody is lost. A new
+the larger communicator, or none has. From then on it is a recovery in which no rank is lost. A new
 rank has nothing before it has taken its first step; until then it can be given all, and gives nothing.
 """
 
@@ -150,6 +150,6 @@ class RecoveryStateMachine:
                             f"{' and is ready for one more' if self.is_ready else ''}")
         if furthest > self.step:
             self.act = Act.FOLLOW
-        else:  # nobody has taken the next step: it is begun again, by those that are left
+        else:  # no rank has taken the next step: those that are left begin it again
             self.is_ready = False
             self.act = Act.REBUILD

@@ -74,7 +74,7 @@ class Spawner:
     """Starts ranks, on rank 0; on others it does nothing.
 
     Args:
-        n_wanted: how many ranks there shall be; 0: nobody is started.
+        n_wanted: how many ranks there shall be; 0 to start none.
         task: what a new rank has to know, picklable.
 
     Attributes:

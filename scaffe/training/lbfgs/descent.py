@@ -1,6 +1,6 @@
 """L-BFGS as a series of requests: the coordinator's side of DistBelief's Sandblaster (Dean et al., NIPS 2012, 4.2).
 
-It knows names of vectors and scalars, never a vector; whoever answers its requests has shards and replicas. Pure.
+It knows names of vectors and scalars, never a vector: its requests are answered by shards and replicas. No MPI here.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Pairs:
         return True
 
     def restore(self) -> None:
-        """Keep the pair in ``next`` as it is, when a run goes on that had kept it."""
+        """Keep the pair in ``next`` as it is: it comes from a snapshot."""
         self._kept.append(self._spare.pop(0))
 
     def clear(self) -> None:

@@ -111,7 +111,7 @@ class Signals(Observer):
         self._before: dict[signal.Signals, Any] = {}
 
     def begin(self, solver: Solver) -> None:
-        """See Observer. Ranks that go on after a loss come here again: what they had agreed on, they agree on again."""
+        """See Observer. After a loss this is called again: the ranks then agree again on what they had agreed on."""
         self._seen.add(self._agreed)
         self._agreed = 0
         if self._before:
@@ -129,8 +129,8 @@ class Signals(Observer):
         self._seen.add(EFFECTS.index(self._effects[signal.Signals(number)]))
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long. New
-        ranks are agreed on with it; beside a stronger effect on another rank they wait for the next iteration."""
+        """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long. They
+        agree on joining ranks with it, which wait an iteration more where another rank has a stronger effect."""
         wanted = 2 * max(self._seen, default=0) + solver.are_ranks_ready()
         agreed = solver.strategy.in_step.agree(wanted, solver.iteration)
         self._agreed, solver.pauses = agreed // 2, bool(agreed % 2)

@@ -60,7 +60,7 @@ class Server:
         while True:
             control.messages.recv(command, ROOT, TAG, timeout=math.inf)
             if command[0] == FINISH:
-                with suppress(RankLost):  # all workers have everything by now: who goes on goes on without this rank
+                with suppress(RankLost):  # workers have everything by now, and need this rank no longer
                     tables.close()
                 return
             wanted = range(rule.n_histories) if command[0] == HISTORIES else [rule.n_histories]

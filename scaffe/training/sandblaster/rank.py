@@ -31,7 +31,7 @@ from scaffe.training.sandblaster.service import Service, own_messages
 
 @dataclass(frozen=True)
 class RankStatistics:
-    """One rank's.
+    """What one rank has waited and sent.
 
     Attributes:
         waiting: seconds that the replica waited for portions, parameters and verdicts.
@@ -46,7 +46,7 @@ class RankStatistics:
 
 
 def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics], coordinating: float) -> list[str]:
-    """The lines.
+    """The statistics as lines of the log.
 
     Args:
         optimiser, portions: the coordinator's.
@@ -73,7 +73,7 @@ def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics
 
 @dataclass(frozen=True)
 class Layout:
-    """What every rank must know of the vectors.
+    """How the optimizer's vectors lie on the shards; known to every rank.
 
     Attributes:
         n_elems, dtype: of each.
@@ -193,7 +193,7 @@ class Rank:
         """Another rank is dead.
 
         Raises:
-            CommError: nobody else has what it had.
+            CommError: it was the only rank with the coordinator, or with a shard.
         """
         if rank == COORDINATOR_RANK or rank in self.layout.shards:
             what = "the coordinator" if rank == COORDINATOR_RANK else "a shard of all vectors"

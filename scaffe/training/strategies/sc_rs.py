@@ -64,7 +64,7 @@ class ScRs(Composed):
                              *(buckets.frozen if rank == ROOT else ())]
 
     def gradients_ready(self) -> None:
-        """See Composed; and find out what all parts together say, so that updates need nobody else."""
+        """See Composed; and sum the squares over all parts if gradients are clipped, so that ranks can update alone."""
         super().gradients_ready()
         replica = self.replica
         self._squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None

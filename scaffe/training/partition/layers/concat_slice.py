@@ -14,7 +14,7 @@ from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.planner.image_shares import IndexMap, Piece
 
 Arrays = Sequence[np.ndarray | None]
-"""A rank's own of each part, the axis that is cut behind the images; None for one that nobody wants."""
+"""A rank's own of each part, the axis that is cut behind the images; None for one that is not needed."""
 
 
 class ConcatSlice(Redistribution):

@@ -117,7 +117,7 @@ class ProductByInputs(Layer):
             y += self.blobs[1].data
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather the outputs' gradient; the weights' and the inputs' need nobody else then."""
+        """Gather the outputs' gradient, from which each rank computes those of its weights and inputs alone."""
         for chunk in self.chunks if propagate_down[0] or self.param_propagate_down[0] else ():
             self._group.block(chunk.sums)[...] = top[0].diff[:, chunk.place]
             chunk.coming = self._group.gather_started(chunk.sums)

@@ -92,7 +92,7 @@ class _SingleRankRedistribution(Redistribution):
     """The base of these redistributions: the first rank's blob has all images, that of others is never touched."""
 
     def send_back(self, top: Blob) -> None:
-        """Nothing sets out early: where the layer is not, nobody says when."""
+        """Nothing is sent early: ranks without the layer cannot tell when."""
 
     @property
     def _is_first(self) -> bool:

@@ -80,7 +80,7 @@ class Port:
         self.queue.append((whose, seconds))
 
     def done(self, at: float, whose: str) -> float:
-        """When somebody's posted messages are through, who waits from ``at`` on."""
+        """When posted messages have arrived, for a rank that waits from ``at`` on."""
         self._advance(at)
         if all(name != whose for name, _ in self.queue):
             return at

@@ -13,11 +13,11 @@ import numpy as np
 from scaffe import forking
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
+from scaffe.training.early_signals import NUMBERS
 from scaffe.training.fault_tolerance.recoverable import Given, Progress
 from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.histories import gather_parts
-from scaffe.training.observers.signals import NUMBERS
 from scaffe.training.parameter_server.layout import Layout, ShardRule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables

@@ -30,7 +30,7 @@ def rates(runs: Sequence[Run]) -> str:
     return (_figure("learning rate", "iterations", [(run.name, points(run.train, "NumIters", "LearningRate"))
                                                     for run in runs])
             + _figure("images a second, tests and snapshots included", "iterations",
-                      [(run.name, finite(run.paces[1:])) for run in runs]))  # the first has no time before it
+                      [(run.name, finite(run.throughputs[1:])) for run in runs]))  # the first has no time before it
 
 
 def points(rows: Sequence[Row], x: str, y: str) -> list[Point]:

@@ -27,7 +27,7 @@ class Run:
         name: what the page calls it.
         train, test: the log's tables, as ``parse_log`` makes them.
         n_ranks, images_per_iteration: over all ranks; 0 where the log does not say.
-        paces: (iteration, images a second since the display before).
+        throughputs: (iteration, images a second since the display before).
         n_iterations, seconds, images_per_second: from the summary; 0 before the end.
         shares: activity → part of rank 0's time, 0 to 1, the largest first.
         hidden: seconds of communication, and the part of it that was hidden behind computing; None for one rank.
@@ -40,7 +40,7 @@ class Run:
     test: list[Row] = field(default_factory=list)
     n_ranks: int = 0
     images_per_iteration: int = 0
-    paces: list[tuple[float, float]] = field(default_factory=list)
+    throughputs: list[tuple[float, float]] = field(default_factory=list)
     n_iterations: int = 0
     seconds: float = 0.0
     images_per_second: float = 0.0
@@ -93,7 +93,7 @@ def _note(run: Run, line: str) -> None:
     elif found := HIDDEN.search(line):
         run.hidden = _number(found[1]), _number(found[2]) / 100
     elif found := PACE.search(line):
-        run.paces.append((float(found[1]), _number(found[2]) * run.images_per_iteration))
+        run.throughputs.append((float(found[1]), _number(found[2]) * run.images_per_iteration))
     elif found := NOTE.search(line):
         run.notes.setdefault(found[1], found[2])
 

@@ -1,4 +1,4 @@
-"""A solver built from its prototxt: the training net, the test nets, each with its share of the data."""
+"""Builds a solver from its prototxt: the training net and the test nets, each with its share of the data."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
 
 
 def _stream_of(solver: Solver, streams: Sequence[bytes]) -> bytes | None:
-    """The saved random stream with which a rank goes on; None: it keeps its own.
+    """The saved random stream that a rank continues; None: it keeps its own.
 
     One rank, and ranks that share nets, draw the same numbers from the same stream, so that they go on with one
     another's. Other ranks have streams of their own, saved for as many.

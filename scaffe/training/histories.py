@@ -63,7 +63,7 @@ def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, c
         zeros: gives the whole arrays their memory.
 
     Returns:
-        on root the flat arrays, zero where nobody holds anything; elsewhere an empty list.
+        on root the flat arrays, zero where no rank holds a part; elsewhere an empty list.
     """
     found = []
     for parts in own:

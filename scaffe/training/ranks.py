@@ -1,4 +1,4 @@
-"""What ranks agree on before they train: whether a step succeeded on all, and how many threads each computes with."""
+"""Agreement of ranks before training: whether a step succeeded on all, and how many threads each computes with."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ShardUpdater:
 
     Attributes:
         n_elems, n_histories: of each history, and of them. They get memory when they are first used.
-        is_blank: whether nobody has written the histories, which are zero.
+        is_blank: whether the histories have not been written, and are zero.
         gradient_at: the element of ``params.diff`` where the interval's gradient begins.
     """
 

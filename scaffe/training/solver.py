@@ -20,7 +20,7 @@ from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
 from scaffe.training.fault_tolerance.recovery_state_machine import RanksReady, RecoveryStateMachine
 from scaffe.training.learning_rate import rates_of
-from scaffe.training.partition.sums import GroupSums
+from scaffe.training.partition.sums import IntraReplicaSums
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
 from scaffe.training.strategies.replica import IntraReplica
 from scaffe.training.timers import Timers
@@ -164,7 +164,7 @@ class Solver:
         division = None if role is None else role.division
         intra_replica = IntraReplica()
         if division is not None:
-            intra_replica = GroupSums(self.net, division.sums, self.timers)
+            intra_replica = IntraReplicaSums(self.net, division.sums, self.timers)
             division.overlap(self.net, self.timers)
         kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
@@ -183,7 +183,7 @@ class Solver:
         self.remake_tests()
 
     def test_forward(self, test_net: Net) -> Any:
-        """Run one of the test nets forward, by ``test_passes`` where nobody reads between layers.
+        """Run one of the test nets forward, by ``test_passes`` where nothing is read between layers.
 
         Returns:
             the loss: a number, on a device one that ``float`` waits for.

@@ -38,7 +38,7 @@ class Timers:
         behind: seconds of communication that the helper thread carried out.
         waited: seconds that the main thread waited for the helper thread.
         record: called after each activity with its thread, label, start and end (``time.perf_counter()``, in seconds);
-            None if nobody records.
+            None where nothing is recorded.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ LENET = "examples/fashion_mnist/lenet_solver.prototxt"
 LEFT_OUT = {
     " -gpu ": "wants a GPU: make test-gpu",
     " -memory_of gpu": "is for a GPU: tests/scaffe/device",
-    "-on_rank_loss": "24 s and more; tests/scaffe/training/survival loses ranks in it",
+    "-on_rank_loss": "24 s and more; tests/scaffe/training/fault_tolerance loses ranks in it",
     "-servers 1": "25 s and more; tests/scaffe/training/served and sandblaster compare what is learnt",
     "-partitions": "35 s; tests/scaffe/training/partition compares with one rank",
     "-np 4 python -m scaffe train -solver solver.prototxt -resume": "16 s; it is run on one rank here",

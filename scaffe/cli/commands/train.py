@@ -30,8 +30,7 @@ from scaffe.training.fault_tolerance.options import REPLACE, STOP
 from scaffe.training.fault_tolerance.options import add_flags as add_loss_flags
 from scaffe.training.fault_tolerance.options import check as check_loss_flags
 from scaffe.training.fault_tolerance.recoverable import RecoverableRank
-from scaffe.training.fault_tolerance.recovery import Build, outlive
-from scaffe.training.fault_tolerance.recovery import come_in as join_ranks
+from scaffe.training.fault_tolerance.recovery import Build, join_training, train_with_recovery
 from scaffe.training.fault_tolerance.replacement import Spawner
 from scaffe.training.fault_tolerance.trainer import Trainer
 from scaffe.training.observers.display import Display
@@ -106,7 +105,7 @@ def _train(communicator: Communicator, options: Namespace) -> int:
         if not tolerates_rank_loss:
             return roles.serve(role, param, options)
         rebuild = _rebuilding(strategy, param, options, _builder(param, options))
-        outlive(roles.server(role, param, options), rebuild, _spawner(role.world.n_ranks, options))
+        train_with_recovery(roles.server(role, param, options), rebuild, _spawner(role.world.n_ranks, options))
         return 0
     role = divided(role, strategy, param, options)
     with role.ending_all(tolerates_rank_loss):
@@ -122,7 +121,7 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
     if tolerates_rank_loss:
         if solver.net.context.kernels.PLACE == "device":
             raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
-        outlive(Trainer(solver, role), _rebuilding(strategy, param, options, build),
+        train_with_recovery(Trainer(solver, role), _rebuilding(strategy, param, options, build),
                 _spawner(role.world.n_ranks, options))
         return
     try:
@@ -131,16 +130,16 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
         solver.close()
 
 
-def come_in(joining_rank: JoiningRank) -> None:
+def join(joining: JoiningRank) -> None:
     """Train as a rank that another one has started."""
-    options, n_wanted = joining_rank.task
+    options, n_wanted = joining.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    communicator = grow.join(joining_rank)
+    communicator = grow.join(joining)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
-    join_ranks(communicator, strategy.fault_tolerance_type.counts_updates,
-               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, joining_rank.task))
+    join_training(communicator, strategy.fault_tolerance_type.counts_updates,
+               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, joining.task))
 
 
 BuildSolver = Callable[[Role, Namespace], Solver]

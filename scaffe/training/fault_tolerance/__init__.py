@@ -1,1 +1,1 @@
-"""Training goes on when ranks are lost (`-on-rank-loss shrink`), or with others in their place (`replace`)."""
+"""Training continues when ranks are lost (`-on-rank-loss shrink`), or with others in their place (`replace`)."""

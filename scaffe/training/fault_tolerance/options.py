@@ -21,7 +21,7 @@ def add_flags(flags: Flags) -> None:
 
 
 def check(options: Any, strategy: type[Strategy], communicator: Communicator) -> None:
-    """Refuse what cannot be had. Called by all ranks.
+    """Check that this job can continue when a rank is lost, if it is to. Called by all ranks.
 
     Args:
         options: the command line's.

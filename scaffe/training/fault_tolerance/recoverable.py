@@ -1,4 +1,4 @@
-"""What a recovery wants of a rank, and how one takes over from what it was when others were lost."""
+"""The interface that recovery needs of a rank, and how state passes from the ranks before a loss to those after it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Progress:
 
 
 class RecoverableRank(Protocol):
-    """A rank's part in the job, from one loss to the next.
+    """What a rank is from one loss to the next: a trainer, or a server.
 
     Attributes:
         kind: WORKER or SERVER, as a Role has it.
         world: all ranks of the job.
-        machine: what the rank does when one is lost.
+        machine: says what the rank does when another is lost.
         iteration: iterations done, as far as this rank knows.
     """
 
@@ -56,18 +56,18 @@ class RecoverableRank(Protocol):
         """Train to the end, or serve those that do.
 
         Args:
-            are_ranks_ready: whether this rank knows of new ones that wait to be taken in.
+            are_ranks_ready: whether this rank knows of ranks that wait to join.
 
         Raises:
             RankLost: one is lost.
-            RanksReady: new ones are to be taken in now.
+            RanksReady: others are to join now.
         """
 
     def update(self) -> None:
-        """Make the update whose gradients are here."""
+        """Make the update for which this rank has all gradients."""
 
     def abandon(self) -> None:
-        """After a loss, before anything else: end what runs here, waiting for nobody."""
+        """After a loss, before anything else: end what runs on this rank, waiting for nobody."""
 
     def close(self) -> None:
         """Once, after training."""
@@ -76,21 +76,21 @@ class RecoverableRank(Protocol):
         """How far this rank has come; None where it does not train."""
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See Strategy.remains; the first rank's answer counts."""
+        """See FaultTolerance; the first rank's answer counts."""
 
     def recovery_values(self, part: Part) -> Given:
-        """See Strategy.remaining."""
+        """See FaultTolerance."""
 
     def follow(self, old: Any, progress: Progress) -> None:
-        """Go on where the slowest rank was.
+        """Continue where the slowest rank was.
 
         Args:
-            old: what this rank was before; None where it has just come in.
+            old: what this rank was before; None where it has just joined.
             progress: of the slowest rank.
         """
 
     def load_saved_histories(self) -> None:
-        """The newest snapshot's, where an owner and its copy are both gone."""
+        """Load the newest snapshot's histories, where an owner and its second copy are both lost."""
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
         """Take a part of parameters and histories. Called by all ranks.
@@ -103,20 +103,20 @@ class RecoverableRank(Protocol):
         """
 
     def say_shares(self) -> None:
-        """Log which batch the ranks that are left have together."""
+        """Log the global batch of the ranks that are left."""
 
 
 def take_over(new: RecoverableRank, old: RecoverableRank | None) -> None:
-    """Give a rank all that those that are left have. Called by all of them, after the same update.
+    """Give every rank the whole state of those that are left. Called by all of them, after the same update.
 
     Args:
-        new: on the ranks that are left and those that have come in, not yet running.
-        old: what this rank was, on all ranks that there were; None where it has just come in.
+        new: what this rank is from now on, not yet running.
+        old: what it was, among all ranks that there were; None where it has just joined.
     """
     ranks = new.world
     numbers = ranks.allgather_objects(None if old is None else old.world.rank)
     left = [number for number in numbers if number is not None]
-    giving = ranks.split(None if old is None else 0)  # those that have come in last are in no communicator of the rest
+    giving = ranks.split(None if old is None else 0)  # ranks that have just joined are in no communicator of the rest
     found = ranks.bcast_object(None if old is None or giving is None else old.recovery_sources(left, giving))
     everyone = ranks.allgather_objects(None if old is None else old.progress())
     progress = min(filter(None, everyone), key=lambda progress: progress.iteration)

@@ -1,4 +1,4 @@
-"""Going on after a loss, or with new ranks: the shell around survival.member, which does what that says, over MPI."""
+"""Recovery after a loss, or with joining ranks: carries out over MPI what the recovery state machine says."""
 
 from __future__ import annotations
 
@@ -22,64 +22,67 @@ from scaffe.training.fault_tolerance.recovery_state_machine import (
 from scaffe.training.fault_tolerance.replacement import Spawner
 
 Build = Callable[[Communicator, Sequence[str | None]], RecoverableRank]
-"""Builds what this rank is on the ranks that are left, from what each of these was (a Role's kind; None where it has
-just come in). All of them call it."""
+"""Builds what this rank is among the ranks that are left, from what each of them was (a Role's kind; None where it has
+just joined). All of them call it."""
 
 
-def outlive(survivor: RecoverableRank, build: Build, spawner: Spawner) -> None:
-    """Train to the end, whatever ranks are lost; without any that could train, end the job. Called by all ranks.
+def train_with_recovery(rank: RecoverableRank, build: Build, spawner: Spawner) -> None:
+    """Train to the end, and recover from each loss; end the job if no rank is left that can train.
+
+    Called by all ranks.
 
     Args:
-        survivor: built, and restored if the run resumes.
+        rank: built, and restored if the run resumes.
         build: builds one like it.
         spawner: starts ranks for lost ones.
     """
     while True:
-        world, machine = survivor.world, survivor.machine
+        world, machine = rank.world, rank.machine
         spawner.counted(world.rank, world.n_ranks)
         try:
-            survivor.run(spawner.are_ready)
+            rank.run(spawner.are_ready)
         except RankLost as loss:
             machine.lost()
-            survivor = Recovery(world, machine, build, spawner, survivor).run(loss)
+            rank = Recovery(world, machine, build, spawner, rank).run(loss)
         except RanksReady:
             machine.joining()
-            survivor = Recovery(world, machine, build, spawner, survivor).run()
+            rank = Recovery(world, machine, build, spawner, rank).run()
         else:
             spawner.close()
-            survivor.close()
+            rank.close()
             return
 
 
-def come_in(communicator: Communicator, in_step: bool, build: Build, spawner: Spawner) -> None:
-    """Train to the end as a new rank. Called by all new ranks, while the others take them in.
+def join_training(communicator: Communicator, in_step: bool, build: Build, spawner: Spawner) -> None:
+    """Train to the end as a joining rank. Called by all of them, while the others let them join.
 
     Args:
         communicator: all ranks.
-        in_step: whether all ranks make each update together.
-        build, spawner: as ``outlive`` has them.
+        in_step: whether all ranks make each update together, so that recovery counts updates.
+        build, spawner: as for ``train_with_recovery``.
     """
-    outlive(Recovery(communicator, RecoveryStateMachine.newcomer(in_step), build, spawner).run(), build, spawner)
+    machine = RecoveryStateMachine.for_joining_rank(in_step)
+    train_with_recovery(Recovery(communicator, machine, build, spawner).run(), build, spawner)
 
 
 class Recovery:
-    """What one rank does from a loss, or from an iteration's border, until training goes on.
+    """What one rank does from a loss, or from the end of an iteration, until training continues.
 
     Args:
         communicator: of the ranks that there were.
-        machine: what this rank does.
-        build, spawner: see ``outlive``.
-        survivor: what this rank has been; None where it is new.
+        machine: says what this rank does next.
+        build, spawner: see ``train_with_recovery``.
+        rank: what this rank has been; None where it has just joined.
     """
 
     def __init__(self, communicator: Communicator, machine: RecoveryStateMachine, build: Build, spawner: Spawner,
-                 survivor: RecoverableRank | None = None) -> None:
-        self._survivor, self._build, self._member, self._spawner = survivor, build, machine, spawner
-        self._communicator, self._rebuilt = communicator, survivor
+                 rank: RecoverableRank | None = None) -> None:
+        self._rank, self._build, self._member, self._spawner = rank, build, machine, spawner
+        self._communicator, self._rebuilt = communicator, rank
         self._seconds: dict[str, float] = defaultdict(float)  # by what was done
 
     def run(self, loss: RankLost | None = None) -> RecoverableRank:
-        """Go on without the lost ranks, and without those that are lost meanwhile; or with new ones.
+        """Continue without the lost ranks, and without those that are lost meanwhile; or with joining ones.
 
         Returns:
             what this rank is from now on.
@@ -132,26 +135,26 @@ class Recovery:
         log.silence(self._communicator.rank != 0)
 
     def _join(self) -> None:
-        newcomers = self._spawner.taken()
+        joining_ranks = self._spawner.taken()
         try:
-            self._use(enlarge(self._communicator, newcomers))
+            self._use(enlarge(self._communicator, joining_ranks))
         except RankLost:
-            if newcomers is not None:
-                newcomers.dismiss()
+            if joining_ranks is not None:
+                joining_ranks.dismiss()
                 self._spawner.came(False)
             raise
-        if newcomers is not None:
+        if joining_ranks is not None:
             self._spawner.came(True)
 
     def _follow(self) -> None:
-        """Take the step that another rank has taken: the rebuilt part, or the update whose gradients are here."""
-        if self._rebuilt is not self._survivor:
+        """Take the step that another rank has taken: use what was rebuilt, or make the update."""
+        if self._rebuilt is not self._rank:
             self._take()
-        elif self._survivor is not None:
-            self._survivor.update()
+        elif self._rank is not None:
+            self._rank.update()
 
     def _rebuild(self) -> None:
-        self._rebuilt, old = self._survivor, self._survivor
+        self._rebuilt, old = self._rank, self._rank
         if old is not None:
             old.abandon()
         kinds = self._communicator.allgather_objects(None if old is None else old.kind)
@@ -163,5 +166,5 @@ class Recovery:
         if self._rebuilt is None:
             raise RuntimeError("a new rank has taken a step before it had a solver")
         self._rebuilt.machine = self._member
-        self._survivor = self._rebuilt
-        return self._survivor
+        self._rank = self._rebuilt
+        return self._rank

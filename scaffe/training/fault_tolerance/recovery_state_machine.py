@@ -1,15 +1,15 @@
-"""One rank's part in going on after a loss: a state machine without MPI.
+"""One rank's part in recovery after a loss: a state machine without MPI.
 
 What a rank has done counts in *steps*: updates, and recoveries. All steps are taken alike: first every rank gets all
 that it takes (sums its gradients; rebuilds its solver), then all meet, then each takes the step by itself, sending
 nothing. A meeting may fail on some ranks and not on others, but it succeeds nowhere before all have come. So a rank
-that has taken a step knows that every other one has all that it takes, and can follow: nobody goes back, and no update
-is lost that somebody else has seen.
+that has taken a step knows that every other one has all that it takes, and can follow: no rank goes back, and no update
+is lost that another rank has seen.
 
 Where ranks are not in step, each updates by itself: then only recoveries are steps.
 
-New ranks are taken in at an iteration's border, where all have taken the same steps. JOIN is a transaction: all ranks
-have come over to the larger communicator, or none has. From then on it is a recovery in which nobody is lost. A new
+New ranks join at the end of an iteration, where all have taken the same steps. JOIN is a transaction: all ranks have
+the larger communicator, or none has. From then on it is a recovery in which no rank is lost. A new
 rank has nothing before it has taken its first step; until then it can be given all, and gives nothing.
 """
 
@@ -41,7 +41,7 @@ class Place:
     Attributes:
         step: steps taken.
         is_ready: whether it has all that the next one takes.
-        is_new: whether it has come in and not yet taken a step: it has nothing to give.
+        is_new: whether it has joined and not yet taken a step: it has nothing to give.
     """
 
     step: int
@@ -50,11 +50,11 @@ class Place:
 
 
 class RanksReady(Exception):  # noqa: N818 - no error
-    """New ranks wait to be taken in, now that an iteration has ended on all ranks."""
+    """New ranks wait to join, now that an iteration has ended on all ranks."""
 
 
 class NothingLeft(ExpectedError):
-    """All ranks are lost that had parameters; those that are left had just come in."""
+    """All ranks that had parameters are lost; those that are left had just joined."""
 
 
 class OutOfStep(RuntimeError):
@@ -62,7 +62,7 @@ class OutOfStep(RuntimeError):
 
 
 class RecoveryStateMachine:
-    """The machine. The shell does `act`, then calls `done` or, where a rank was lost in it, `lost`.
+    """The machine. Its caller carries out `act`, then calls `done` or, where a rank was lost in it, `lost`.
 
     Attributes:
         act: what to do now.
@@ -79,8 +79,8 @@ class RecoveryStateMachine:
         self._counts_updates, self._is_new = counts_updates, False
 
     @classmethod
-    def newcomer(cls, counts_updates: bool = True) -> RecoveryStateMachine:
-        """A new rank's, which has just come in; see the constructor."""
+    def for_joining_rank(cls, counts_updates: bool = True) -> RecoveryStateMachine:
+        """The machine of a rank that has just joined; see the constructor."""
         made = cls(0, counts_updates)
         made.act, made._is_new = Act.TELL, True
         return made
@@ -150,6 +150,6 @@ class RecoveryStateMachine:
                             f"{' and is ready for one more' if self.is_ready else ''}")
         if furthest > self.step:
             self.act = Act.FOLLOW
-        else:  # nobody has taken the next step: it is begun again, by those that are left
+        else:  # no rank has taken the next step: those that are left begin it again
             self.is_ready = False
             self.act = Act.REBUILD

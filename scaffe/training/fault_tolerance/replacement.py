@@ -1,4 +1,4 @@
-"""Ranks that are started for lost ones (``-on_rank_loss replace``): a state machine without MPI, and its shell."""
+"""Starts ranks for lost ones (``-on_rank_loss replace``): a state machine without MPI, and what carries it out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from scaffe import log
 from scaffe.collectives.fault_tolerance.joining import JoiningRanks
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 
 
 class Next(Enum):
@@ -17,12 +17,12 @@ class Next(Enum):
 
     NOTHING = "nothing"
     START = "start"  # a rank
-    TAKE_IN = "take in"  # it, at the next border of an iteration
+    TAKE_IN = "take in"  # let it join at the end of this iteration
     GIVE_UP = "give up"  # say why: no rank will be started any more
 
 
 class Replacing:
-    """The machine. The shell asks what is `next`, and says what becomes of it.
+    """The state machine. Its caller asks what is `next`, and says what became of it.
 
     Attributes:
         missing: how many ranks fewer there are than there shall be.
@@ -42,13 +42,13 @@ class Replacing:
             return Next.NOTHING
         if self._is_starting:
             return Next.TAKE_IN if self._are_ready else Next.NOTHING
-        if self.n_failures >= MOST_FAILURES:
+        if self.n_failures >= MAX_FAILURES:
             self._has_given_up = True
             return Next.GIVE_UP
         return Next.START if self.missing else Next.NOTHING
 
     def counted(self, n_ranks: int) -> None:
-        """Training begins on so many ranks, after a loss or after others have come in."""
+        """Training begins on so many ranks, after a loss or after others have joined."""
         self.missing = max(self._n_wanted - n_ranks, 0)
 
     def started(self) -> None:
@@ -56,47 +56,47 @@ class Replacing:
         self._is_starting, self._are_ready = True, False
 
     def ready(self) -> None:
-        """It waits to be taken in."""
+        """It waits to join."""
         self._are_ready = True
 
     def failed(self) -> None:
-        """It does not come: it could not be started, or died on its way."""
+        """It could not be started, or died before it joined."""
         self._is_starting = self._are_ready = False
         self.n_failures += 1
 
     def came(self) -> None:
-        """It has been taken in."""
+        """It has joined."""
         self._is_starting = self._are_ready = False
         self.n_failures = 0
 
 
 class Spawner:
-    """On rank 0 it starts ranks, elsewhere it does nothing.
+    """Starts ranks, on rank 0; on others it does nothing.
 
     Args:
-        n_wanted: how many ranks there shall be; 0: nobody is started.
+        n_wanted: how many ranks there shall be; 0 to start none.
         task: what a new rank has to know, picklable.
 
     Attributes:
-        newcomers: those that are on their way.
+        joining_ranks: those that have been started and have not joined yet.
     """
 
     def __init__(self, n_wanted: int, task: Any) -> None:
         self._replacing, self._task = Replacing(n_wanted), task
-        self.newcomers: JoiningRanks | None = None
+        self.joining_ranks: JoiningRanks | None = None
 
     def counted(self, rank: int, n_ranks: int) -> None:
         """Training begins on so many ranks; of two ranks that have been rank 0, the later one starts others."""
         self._replacing.counted(n_ranks if rank == 0 else sys.maxsize)
 
     def are_ready(self) -> bool:
-        """Whether a rank waits to be taken in; starts one where any is missing. Called in every iteration."""
-        if self.newcomers is not None:
-            self._look(self.newcomers)
+        """Whether a rank waits to join; starts one where any is missing. Called in every iteration."""
+        if self.joining_ranks is not None:
+            self._look(self.joining_ranks)
         what = self._replacing.next()
         if what is Next.START:
             command = [sys.executable, "-m", "scaffe", "join"]
-            self.newcomers = JoiningRanks(command, 1, self._task)
+            self.joining_ranks = JoiningRanks(command, 1, self._task)
             self._replacing.started()
         elif what is Next.GIVE_UP:
             log.warning("No ranks are started any more for the lost ones: it has failed "
@@ -104,27 +104,27 @@ class Spawner:
         return what is Next.TAKE_IN
 
     def taken(self) -> JoiningRanks | None:
-        """Those that are ready; whatever becomes of them now, they are on their way no longer."""
-        found, self.newcomers = self.newcomers, None
+        """Hand over those that are ready; the caller says what becomes of them (``came``)."""
+        found, self.joining_ranks = self.joining_ranks, None
         return found
 
     def came(self, are_in: bool) -> None:
-        """Whether those that were taken are ranks now."""
+        """Note whether those that were handed over have joined."""
         if are_in:
             self._replacing.came()
         else:
             self._replacing.failed()
 
     def close(self) -> None:
-        """Nobody is wanted any longer."""
-        if self.newcomers is not None:
-            self.newcomers.dismiss()
+        """Dismiss those that have not joined: training is over."""
+        if self.joining_ranks is not None:
+            self.joining_ranks.dismiss()
 
-    def _look(self, newcomers: JoiningRanks) -> None:
-        newcomers.look()
-        if newcomers.fault:
-            log.warning(f"Ranks that were started for lost ones do not come: {newcomers.fault}")
+    def _look(self, joining_ranks: JoiningRanks) -> None:
+        joining_ranks.look()
+        if joining_ranks.fault:
+            log.warning(f"Ranks that were started for lost ones do not come: {joining_ranks.fault}")
             self._replacing.failed()
-            self.newcomers = None
-        elif newcomers.are_ready:
+            self.joining_ranks = None
+        elif joining_ranks.are_ready:
             self._replacing.ready()

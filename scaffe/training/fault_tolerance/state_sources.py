@@ -1,4 +1,4 @@
-"""Who gives which part of the parameters and histories after a loss: pure."""
+"""Which rank gives which part of the parameters and histories after a loss; no MPI here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Part:
 
 
 def tolerates_rank_loss(options: Any) -> bool:
-    """Whether the options ask to go on when ranks are lost."""
+    """Whether the options ask training to continue when ranks are lost."""
     return bool(getattr(options, "on_rank_loss", "stop") != "stop")
 
 
@@ -37,7 +37,7 @@ def keeps_copies(options: Any) -> bool:
 
 
 def neighbours(nodes: Sequence[Sequence[int]]) -> list[int]:
-    """For each rank the one that keeps a second copy of what it owns: of the next node, where there is another one.
+    """For each rank the one that keeps a second copy of what it owns: on the next node, where there is another one.
 
     Args:
         nodes: the ranks of each node, ascending.

@@ -1,4 +1,4 @@
-"""A rank that trains, as a recovery sees it."""
+"""A rank that trains, as recovery sees it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scaffe.training.strategies.roles import WORKER, Role
 
 
 class Trainer:
-    """See Survivor.
+    """A worker with its solver; see RecoverableRank.
 
     Args:
         solver: this rank's.
@@ -33,7 +33,7 @@ class Trainer:
 
     @property
     def machine(self) -> RecoveryStateMachine:
-        """See Survivor: the solver tells it of updates."""
+        """See RecoverableRank: the solver tells it of updates."""
         return self.solver.machine
 
     @machine.setter
@@ -42,46 +42,46 @@ class Trainer:
 
     @property
     def iteration(self) -> int:
-        """See Survivor."""
+        """See RecoverableRank."""
         return self.solver.iteration
 
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         self.solver.are_ranks_ready = are_ranks_ready
         with self._role.ending_all(tolerates_rank_loss=True):
             self.solver.solve()
             self.solver.communicator.barrier()  # nobody leaves before all have the last update
 
     def update(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         self.solver.update()
 
     def abandon(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         self.solver.strategy.fault_tolerance.abandon()
         self.solver.close()
 
     def close(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         self.solver.close()
 
     def progress(self) -> Progress:
-        """See Survivor."""
+        """See RecoverableRank."""
         solver = self.solver
         read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size) if solver.shares else None
         return Progress(solver.iteration, solver.rates, read, solver.net.params.dtype.name,
                         solver.updater.rule.n_histories)
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See Survivor."""
+        """See RecoverableRank."""
         return self.solver.strategy.fault_tolerance.recovery_sources(left, communicator)
 
     def recovery_values(self, part: Part) -> Given:
-        """See Survivor."""
+        """See RecoverableRank."""
         return self.solver.strategy.fault_tolerance.recovery_values(part)
 
     def follow(self, old: Trainer | None, progress: Progress) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         solver = self.solver
         solver.iteration, solver.rates = progress.iteration, progress.rates
         if old is not None:
@@ -89,7 +89,7 @@ class Trainer:
         read_on(solver, progress.batches_read)
 
     def load_saved_histories(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         path = self.solver.communicator.bcast_object(newest_state(self.solver.param.snapshot_prefix))
         if path is None:
             warning("The histories of lost ranks begin at zero: there is no snapshot, and no second copy is left")
@@ -98,7 +98,7 @@ class Trainer:
         load_histories(self.solver, read_state(path).history, path)
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         place, params = part.interval, self.solver.net.params
         if given is not None:
             params.data[place] = given[0]
@@ -109,7 +109,7 @@ class Trainer:
             self.solver.strategy.state.load_history(index, place.start, values)
 
     def say_shares(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         share = self.solver.shares[0]
         if not share.batch:
             return

@@ -1,6 +1,6 @@
 """L-BFGS as a series of requests: the coordinator's side of DistBelief's Sandblaster (Dean et al., NIPS 2012, 4.2).
 
-It knows names of vectors and scalars, never a vector; whoever answers its requests has shards and replicas. Pure.
+It knows names of vectors and scalars, never a vector: its requests are answered by shards and replicas. No MPI here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GRADIENTS = ("g0", "g1", "g2")  # at x, at the best trial and at the present one
 
 
 def most_vectors(history: int, objective: Objective) -> int:
-    """How many vectors there are on the shards at most, with so many pairs; the next one is made before one goes."""
+    """The most vectors on the shards, with so many pairs; a new pair is made before the oldest is dropped."""
     return len(objective.vectors) + len(GRADIENTS) + 2 * (history + 1)
 
 

@@ -1,4 +1,4 @@
-"""What the optimiser asks of whoever holds the vectors and the net: its only ways to touch either."""
+"""The optimizer's interface: the requests by which it reaches vectors and net, and the objectives that make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long replicas take for a portion, and what follows from it: who is late, and who had better not begin. Pure."""
+"""Portions of a batch: which replica computes which, and backup copies for stragglers. No MPI, no clock here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE, LEAST_PATIENCE = 4.0, 0.5
 
 
 class StragglerStatistics:
-    """Seconds that each replica takes for a portion.
+    """How long each replica takes for a portion: decides who is late, and who is too slow to begin another one.
 
     Attributes:
         n_done: portions computed by each replica, those that did not count included.
@@ -32,14 +32,14 @@ class StragglerStatistics:
         self.n_done[replica] = self.n_done.get(replica, 0) + 1
         self.seconds[replica] = self.seconds.get(replica, 0.0) + seconds
         usual = self._usual.get(replica, seconds)
-        self._usual[replica] = usual + NEW * (min(seconds, 4 * usual) - usual)  # a halt is no pace
+        self._usual[replica] = usual + NEW * (min(seconds, 4 * usual) - usual)  # one long stop says little of speed
 
     def arrived(self, seconds: float) -> None:
         """Note how long a bundle was on its way."""
         self._way = max(seconds, self._way + NEW * (seconds - self._way))
 
     def is_overdue(self, replica: int, since: float, n_fenced: int, now: float) -> bool:
-        """Whether who sent a bundle at ``since`` seems to stand still.
+        """Whether the sender of a bundle that left at ``since`` seems to have stopped.
 
         Args:
             replica: the sender.
@@ -51,16 +51,16 @@ class StragglerStatistics:
         return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * (1 << n_fenced)
 
     def usual(self, replica: int) -> float:
-        """Seconds that a replica usually takes; of one that has done none what the others take, 0 if nobody knows."""
+        """Seconds that a replica usually takes; before its first portion the slowest other's, 0 if there is none."""
         known = self._usual.get(replica)
         return max(self._usual.values(), default=0.0) if known is None else known
 
     def is_late(self, replicas: Iterable[int], since: float, now: float) -> bool:
-        """Whether a portion that was given out last at ``since`` ought to be there: to each of these replicas."""
+        """Whether a portion is late that these replicas compute, the last of them since ``since``."""
         return now - since >= LATE * max((self.usual(replica) for replica in replicas), default=0.0)
 
     def is_too_slow(self, replica: int, n_waiting: int, busy: Mapping[int, float], now: float) -> bool:
-        """Whether the others would have computed all that waits, and this portion too, before this replica had one.
+        """Whether the others would compute everything that waits before this replica had computed one portion.
 
         Args:
             replica: the free one.
@@ -94,7 +94,7 @@ class _Replica:
 
 
 class Portions:
-    """The state of one step's portions.
+    """Assigns the portions of one step to replicas.
 
     Args:
         per_bundle: finished portions that a replica sends together.
@@ -135,7 +135,7 @@ class Portions:
         self._replicas[replica] = _Replica()
 
     def leave(self, replica: int) -> list[Bundle]:
-        """A replica is dead, or taken for dead: what it has not delivered waits again.
+        """Take back from a replica that is dead, or taken for dead, what it has not delivered: it waits again.
 
         Returns:
             the bundles on their way from it, which must not count any more.
@@ -151,7 +151,7 @@ class Portions:
         return list(gone.sent)
 
     def fence(self, now: float) -> list[int]:
-        """Take replicas that stand still for dead: no portion waits, and a bundle of theirs has been out for too long.
+        """Take stopped replicas for dead: no portion waits, and a bundle of theirs is overdue.
 
         Nobody can give its portions to others without that, since a bundle counts whole or not at all. A replica that
         moves again joins again, once it has forgotten what it has not delivered.
@@ -242,13 +242,13 @@ class Portions:
     # --- inside
 
     def _release(self, portion: int) -> None:
-        """A replica computes a portion no more: it waits again, unless somebody else computes, holds or sent it."""
+        """Have a portion wait again that a replica no longer computes, unless another computes, holds or sent it."""
         others = any(r.computing == portion for r in self._replicas.values())
         if not others and portion not in self.counted and portion not in self._held:
             self._waiting.add(portion)
 
     def _fresh(self, replica: int, now: float) -> int | None:
-        """A portion that nobody computes: the one after the last, one that is at home here, or another's last."""
+        """A portion that nobody computes: one that this replica had before, else the last of the longest other list."""
         busy = {name: r.since for name, r in self._replicas.items() if name != replica and r.computing is not None}
         if self.pace.is_too_slow(replica, len(self._waiting), busy, now):
             return None
@@ -262,7 +262,7 @@ class Portions:
         return max(by_home.values(), key=len)[-1]
 
     def _again(self, replica: int, now: float) -> int | None:
-        """The portion, of those that others have had for too long, that the fewest compute, of these the oldest."""
+        """A backup copy: of the late portions one that the fewest replicas compute, of these the oldest."""
         out: dict[int, dict[int, float]] = {}  # by portion, who computes it since when
         for name, other in self._replicas.items():
             if other.computing is not None and name != replica:

@@ -1,4 +1,4 @@
-"""The steps and differences of gradients that L-BFGS keeps: which vectors they are, and which step is worth keeping."""
+"""L-BFGS's pairs of steps and gradient differences, and the two-loop recursion on their inner products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAST_CURVATURE = 1e-10
 
 
 class Pairs:
-    """Names of the pairs (s, y) on the shards, the oldest first; the vectors of a pair that goes are used again.
+    """Names of the pairs (s, y) on the shards, the oldest first; the vectors of a dropped pair are used again.
 
     Args:
         history: how many pairs are kept at most.
@@ -52,7 +52,7 @@ class Pairs:
         return True
 
     def restore(self) -> None:
-        """Keep the pair in ``next`` as it is, when a run goes on that had kept it."""
+        """Keep the pair in ``next`` as it is: it comes from a snapshot."""
         self._kept.append(self._spare.pop(0))
 
     def clear(self) -> None:

@@ -1,1 +1,1 @@
-"""Observers of the training loop, one per file."""
+"""Observers of the training loop."""

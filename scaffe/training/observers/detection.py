@@ -1,4 +1,4 @@
-"""Average precision of detections, in the three ways of SSD's fork of Caffe (``ap_version``)."""
+"""Tests detection nets by average precision, in the three ways of SSD's fork of Caffe (``ap_version``)."""
 
 from __future__ import annotations
 

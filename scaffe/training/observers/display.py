@@ -1,4 +1,4 @@
-"""A net's outputs as Caffe logs them."""
+"""Logs losses, outputs and, with ``debug_info``, magnitudes of blobs, in Caffe's lines."""
 
 from __future__ import annotations
 

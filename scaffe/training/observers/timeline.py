@@ -58,7 +58,7 @@ class Timeline(Observer):
         is_root = solver.communicator.rank == 0
         together(solver.communicator, lambda: check_writable(self._path, UserError) if is_root else None)
         solver.communicator.barrier()
-        self._zero = self._zero or time.perf_counter()  # ranks that go on after a loss come here again
+        self._zero = self._zero or time.perf_counter()  # after a loss this is called again
         solver.timers.record = self._keep
         _LayerSpans(solver.net, self._keep)
 

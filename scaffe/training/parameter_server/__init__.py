@@ -1,1 +1,1 @@
-"""Training with the parameters on a parameter server: tables, the rule on the shards, stops, and what it all did."""
+"""Training with parameters on a parameter server: roles, state, tables, rules on shards, stops, statistics."""

@@ -1,4 +1,4 @@
-"""Which interval of the flat parameters lies in which table, and the solver's rule as that of a table."""
+"""Layout: which interval of the flat parameters is which table; and the solver's update rule applied to a table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """All tables of a net: what the workers know from their net, and the servers are told.
+    """All tables of a net. Workers derive it from their net and send it to the servers.
 
     Attributes:
         dtype: of the parameters.

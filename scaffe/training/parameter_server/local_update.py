@@ -12,9 +12,9 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized
 
 
 class LocalUpdate(UpdateRule):
-    """h ← h + g;  w ← w - rate · g, with g scaled and decayed. Not a solver's type: what a replica does by itself.
+    """h ← h + g;  w ← w - rate · g, with g scaled and decayed: a replica's local step, not a type of solver.
 
-    Its one history is what has accrued since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
+    Its one history is the sum of the gradients since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
     """
 
     learns_frozen = False
@@ -26,11 +26,11 @@ class LocalUpdate(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. The gradients are left as they are."""
         one = w.dtype.type
-        _accrue(w, g, histories[0], one(hyper.scale), one(hyper.decay), hyper.l1, one(hyper.rate))
+        _local_update(w, g, histories[0], one(hyper.scale), one(hyper.decay), hyper.l1, one(hyper.rate))
 
 
 @compiled
-def _accrue(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, decay: float, l1: bool,
+def _local_update(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, decay: float, l1: bool,
             rate: float) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
@@ -40,23 +40,23 @@ def _accrue(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, dec
 
 @dataclass
 class Schedule:
-    """The state of one replica.
+    """Decides when one replica fetches and pushes.
 
     Attributes:
         n_fetch, n_push: steps between two fetches, and between two pushes.
         is_fetching: a fetch has been started, and what it brings not been taken over.
         is_due: a push is to start as soon as it can.
-        n_accrued: gradients that have accrued since the last push started.
+        n_unpushed: gradients that have accrued since the last push started.
     """
 
     n_fetch: int
     n_push: int
     is_fetching: bool = False
     is_due: bool = False
-    n_accrued: int = 0
+    n_unpushed: int = 0
 
-    def takes(self, has_come: bool) -> bool:
-        """Before a step: whether to take over what was fetched.
+    def takes_fetched(self, has_come: bool) -> bool:
+        """Whether to take over, before a step, the parameters that were fetched.
 
         Args:
             has_come: whether what was asked for last has come.
@@ -66,31 +66,31 @@ class Schedule:
         self.is_fetching = False
         return True
 
-    def fetches(self, step: int) -> bool:
-        """Before step ``step``, after ``takes``: whether to start to fetch. A fetch under way is not started again."""
+    def starts_fetch(self, step: int) -> bool:
+        """Whether to start a fetch before step ``step``, after ``takes_fetched``; never while another is under way."""
         if self.is_fetching or step % self.n_fetch:
             return False
         self.is_fetching = True
         return True
 
-    def accrued(self, step: int) -> None:
-        """After step ``step``: its gradient has been added to those that accrue."""
-        self.n_accrued += 1
+    def stepped(self, step: int) -> None:
+        """Note that the gradient of step ``step`` has been added to the accrued ones."""
+        self.n_unpushed += 1
         self.is_due = self.is_due or step % self.n_push == 0
 
-    def pushes(self, is_free: bool) -> bool:
-        """After ``accrued``: whether to push what has accrued.
+    def starts_push(self, is_free: bool) -> bool:
+        """Whether to push the accrued gradients. Called after ``stepped``.
 
         Args:
             is_free: whether the push before is over.
         """
         if not (self.is_due and is_free):
             return False
-        self.is_due, self.n_accrued = False, 0
+        self.is_due, self.n_unpushed = False, 0
         return True
 
     def synchronizes(self) -> bool:
-        """When all replicas meet: whether to push what has accrued. A fetch under way is forgotten."""
-        had = self.n_accrued > 0
-        self.is_fetching, self.is_due, self.n_accrued = False, False, 0
+        """Whether to push the accrued gradients before all replicas synchronize. A fetch under way is forgotten."""
+        had = self.n_unpushed > 0
+        self.is_fetching, self.is_due, self.n_unpushed = False, False, 0
         return had

@@ -1,4 +1,4 @@
-"""Tables that take part in a memory plan, and the bytes of a rank's memory that the parameter server takes."""
+"""Tables updated within backward, for memory plans; and the memory that the parameter server takes on each rank."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class EagerTables(EagerUpdate):
 
 @dataclass(frozen=True)
 class MemoryAccounting:
-    """What counts for all ranks of a run.
+    """Bytes that the parameter server takes on a worker and on a server. The same on all ranks of a run.
 
     Attributes:
         how: the server's consistency.
         roles: of all ranks.
         n_tables, n_bytes: how many tables there are, and the bytes of their values.
         n_histories: of the solver's rule.
-        in_file: whether they lie in a file, so that of each array that is gone through a piece is in memory.
+        in_file: whether they lie in a file, so that only a piece of each array in use is in memory.
     """
 
     how: Consistency
@@ -86,14 +86,14 @@ class MemoryAccounting:
 
     @classmethod
     def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> MemoryAccounting:
-        """For a table for each bucket."""
+        """The accounting of a run with a table for each bucket."""
         n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
         roles = Roles.of(replica.world.topology, how.n_servers)
         return cls(how, roles, len(buckets), n_bytes, replica.updater.rule.n_histories, in_file)
 
     def of_worker(self, on_device: bool) -> int:
-        """What is pushed, and what is pulled, where that is a copy (with slack, or on a device). On the host, where
-        workers hold the shards, also this one's with its histories; second copies of others."""
+        """Bytes on a worker: buffers for pushes, and for pulls where these are copies (with slack, or on a device). On
+        the host, where workers hold the shards, also its shard with histories, and second copies of others."""
         if on_device:
             return 2 * self.n_bytes
         n_workers = len(self.roles.workers)
@@ -104,8 +104,8 @@ class MemoryAccounting:
         return min(whole, pieces) if self.in_file else whole
 
     def of_server(self) -> int:
-        """On a rank that is a server alone its shard, histories, each worker's updates of them, second copies of
-        another's; and the mailboxes of its node. 0 without such ranks."""
+        """Bytes on a rank that is a server alone: its shard, the histories, each worker's updates, second copies of
+        another's histories, and the mailboxes of its node. 0 without such ranks."""
         if not self.how.n_servers:
             return 0
         n_arrays = 1 + self.n_histories + len(self.roles.workers) + self._copies
@@ -116,7 +116,7 @@ class MemoryAccounting:
 
     @property
     def _share(self) -> int:
-        """Of the values, on one shard."""
+        """Bytes of the values on one shard."""
         return -(-self.n_bytes // len(self.roles.shards))
 
     @property

@@ -1,4 +1,4 @@
-"""The flags of strategies whose parameters lie on a parameter server, and what asynchrony did to a run."""
+"""Options of strategies on a parameter server, and their staleness statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLACK = whole(0, inf=math.inf)  # iterations
 
 @dataclass(frozen=True)
 class Consistency:
-    """How the server is to keep the parameters.
+    """The consistency that the server keeps.
 
     Attributes:
         slack: iterations that a worker may be ahead of the slowest; math.inf for no limit.
@@ -40,7 +40,7 @@ def add_servers_flag(flags: Flags) -> None:
 
 @dataclass
 class StalenessStatistics:
-    """What one worker has done.
+    """What one worker has pulled and pushed, how stale it was, and how long it waited.
 
     Attributes:
         n_pulls, n_pushes: tables read from the shards, and gradients handed to them.
@@ -71,7 +71,7 @@ class StalenessStatistics:
 
 
 def summary(workers: Sequence[StalenessStatistics], shards: Sequence[tuple[int, int]]) -> list[str]:
-    """What the log says at the end.
+    """The statistics as lines of the log.
 
     Args:
         workers: every worker's figures.

@@ -1,4 +1,4 @@
-"""A rank that is a server alone: its shard works in a thread; here it waits for what worker 0 asks of all ranks."""
+"""A rank that is a server alone: a thread serves its shard, while the main thread waits for worker 0's commands."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 from scaffe import forking
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
+from scaffe.training.early_signals import NUMBERS
 from scaffe.training.fault_tolerance.recoverable import Given, Progress
 from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.histories import gather_parts
-from scaffe.training.observers.signals import NUMBERS
 from scaffe.training.parameter_server.layout import Layout, ShardRule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables
@@ -29,7 +29,7 @@ TAG = 2
 
 
 class Server:
-    """Holds a shard until the workers end. As a Survivor it hands over what its node has of lost shards.
+    """Holds a shard until the workers end. As a RecoverableRank it hands over what its node has of lost shards.
 
     Args:
         role: as this rank was placed.
@@ -46,7 +46,7 @@ class Server:
         self._sources = RecoverySources(None)
 
     def run(self, are_ranks_ready: Callable[[], bool] = bool) -> None:
-        """See Survivor. Signals are for the workers."""
+        """See RecoverableRank. Signals are for the workers."""
         for number in NUMBERS:
             forking.set_handler(number, signal.SIG_IGN)
         world = self.world
@@ -60,7 +60,7 @@ class Server:
         while True:
             control.messages.recv(command, ROOT, TAG, timeout=math.inf)
             if command[0] == FINISH:
-                with suppress(RankLost):  # all workers have everything by now: who goes on goes on without this rank
+                with suppress(RankLost):  # workers have everything by now, and need this rank no longer
                     tables.close()
                 return
             wanted = range(rule.n_histories) if command[0] == HISTORIES else [rule.n_histories]
@@ -69,43 +69,43 @@ class Server:
             tables.server.rest()
 
     def update(self) -> None:
-        """See Survivor: the shard makes them."""
+        """See RecoverableRank: the shard makes them."""
 
     def abandon(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
         if self._tables is not None:
             self._tables.server.abandon()
 
     def close(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
 
     def progress(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See Survivor."""
+        """See RecoverableRank."""
         self._sources = RecoverySources(self._tables)
         return self._sources.parts(left, communicator) or []
 
     def recovery_values(self, part: Part) -> Given:
-        """See Survivor."""
+        """See RecoverableRank."""
         return self._sources.of(part)
 
     def follow(self, old: Any, progress: Progress) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
 
     def load_saved_histories(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
-        """See Survivor: a shard gets its part from the workers, when they begin."""
+        """See RecoverableRank: a shard gets its part from the workers, when they begin."""
         n_elems, n_arrays = part.interval.stop - part.interval.start, 1 + progress.n_histories * part.is_whole
         arrays = [np.empty(n_elems, progress.dtype)] * n_arrays if given is None else [given[0], *given[1]]
         for array in arrays[:n_arrays]:
             self.world.bcast(array, root)
 
     def say_shares(self) -> None:
-        """See Survivor."""
+        """See RecoverableRank."""
 
 
 def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consistency, n_workers: int,

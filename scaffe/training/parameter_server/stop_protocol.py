@@ -1,4 +1,4 @@
-"""After which iteration all workers stop or snapshot, when none waits for the others in every iteration."""
+"""The stop protocol: asynchronous workers agree on the iteration after which all of them stop or snapshot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from scaffe.training.strategies.replica import Replica
 
 @dataclass(frozen=True)
 class Promise:
-    """A worker's promise.
+    """A worker's message in the protocol.
 
     Attributes:
         worker: whose.
-        meeting: number of the meeting that it is about, from 0.
+        meeting: number of the stop that it is about, from 0.
         level: what the worker wants to be done there.
-        limit: the worker begins no iteration from this one on before it knows where the workers meet.
+        limit: the worker does not begin this iteration before it knows after which one all stop.
     """
 
     worker: int
@@ -34,7 +34,7 @@ class Promise:
 
 
 class StopStateMachine:
-    """One worker's part in the agreement. Messages between two workers arrive in the order sent.
+    """One worker's state machine of the protocol. Messages between two workers must arrive in the order sent.
 
     Args:
         worker: this one's number.
@@ -93,7 +93,7 @@ WAIT_SECONDS = 0.01
 
 
 class StopProtocol(InStep):
-    """One worker's end of the agreement on stops and snapshots. All workers make one; one thread uses it.
+    """Carries the state machine's messages over MPI. All workers make one; one thread uses it.
 
     Args:
         workers: a communicator of the workers, whose messages nobody else uses.
@@ -131,7 +131,7 @@ class StopProtocol(InStep):
         return due
 
     def close(self) -> None:
-        """Nothing goes on between calls."""
+        """Nothing to end: messages are handled within calls."""
 
     def poll(self) -> None:
         """Hear the promises that have come, and give this worker's where one is wanted. Does not wait."""
@@ -152,7 +152,7 @@ ROOT = 0
 
 
 class ReplicaStopProtocol(InStep):
-    """One rank's end of it; see StopProtocol. The ranks of a replica are in step, so that one promise binds them all.
+    """The protocol where ranks share nets. Those of a replica are in step, so that one promise binds them all.
 
     A thread gives the promise, since the first rank may just then wait for another one of its replica, which waits for
     another replica's update, which waits for the promise.
@@ -192,7 +192,7 @@ class ReplicaStopProtocol(InStep):
         return int(agreed[0])
 
     def poll(self) -> None:
-        """The thread does."""
+        """Nothing: the thread polls."""
 
     def close(self) -> None:
         """End the thread."""

@@ -150,7 +150,7 @@ class Tables:
 
 
 class RecoverySources:
-    """One rank's part in handing over what was in tables, be it a worker or a server.
+    """What one rank, worker or server, gives after a loss of what was in tables.
 
     Args:
         tables: None where they have not begun here.
@@ -181,7 +181,7 @@ class RecoverySources:
         return [part for part, _, _ in found]
 
     def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
-        """A part's values and histories, as this rank's node has them; the latter are none where others have them.
+        """A part's values and histories, as this rank's node has them; no histories where others have them.
 
         Raises:
             KeyError: it lies in no table.

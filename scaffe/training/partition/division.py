@@ -1,4 +1,4 @@
-"""A job's ranks divided into replicas that share nets: the plan, the ranks of a replica, those of the same part."""
+"""Division of a job's ranks into replicas that share nets: the plan, a replica's ranks, and those of the same part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a replica exchange: collectives on arrays of equal blocks, one a rank."""
+"""Collectives among the ranks of a replica, on arrays of equal blocks, one a rank."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Group:
 
 
 class SharedMapping:
-    """An array of zeros that the ranks map when they first use it, all in the same order: in their first forward.
+    """An array that a node's ranks share, mapped at first use: in the first forward, in the same order on all ranks.
 
     In ``reshape`` a rank that failed to build its net would leave the others waiting for it.
 

@@ -1,4 +1,4 @@
-"""``-partitions`` and what the planner is told of the machine, for the commands; and the plan that they ask for."""
+"""``-partitions``, the planner's options, and the plan that they ask for."""
 
 from __future__ import annotations
 

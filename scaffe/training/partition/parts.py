@@ -1,4 +1,4 @@
-"""One rank's part of a net: the layers that it makes, its part of each parameter, and the whole from all parts."""
+"""One rank's part of a net: its layers, its part of each parameter, and whole parameters from all parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scaffe.training.partition.layers.classes import BY_CLASS, SharedDraws
 from scaffe.training.partition.layers.concat_slice import CONCAT_AND_SLICE
 from scaffe.training.partition.layers.halo import Crop, Halo
 from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs
-from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
+from scaffe.training.partition.layers.interior import INTERIOR_FIRST, HaloOverlap
 from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS, Redistribution, RowsToWhole
 from scaffe.training.partition.layers.single_rank import (
     FILLED,
@@ -111,8 +111,8 @@ class RankParts:
         if kind in CUTS or kind == OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
         before = self._moves.get(param.bottom[0]) if param.bottom else None
-        if isinstance(before, Halo) and param.type in INTERIOR_FIRST and InteriorFirst.pays(before):
-            return InteriorFirst(param, context, layer_types.get(param.type), before)
+        if isinstance(before, Halo) and param.type in INTERIOR_FIRST and HaloOverlap.pays(before):
+            return HaloOverlap(param, context, layer_types.get(param.type), before)
         if isinstance(before, RowsToWhole) and param.type == "InnerProduct" and self.group.spans_nodes:
             return GatherGemmOverlap(param, context, before)
         if kind == ONE_RANK:

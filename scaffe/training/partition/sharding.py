@@ -1,4 +1,4 @@
-"""How a layer may be shared by the ranks of a replica, and how a blob lies on them. Words of the whole room.
+"""Shardings of layers over a replica's ranks, and layouts of blobs on them: the words of this package.
 
 A replica of K ranks has one batch of G images, b = G / K of them read by each rank. A blob of n elements an image lies
 
@@ -23,7 +23,7 @@ REPLICATED, OUTPUTS, INPUTS, BY_COLUMNS, CLASSES = "replicated", "outputs", "inp
 BY_CHANNELS, BY_BANDS, ONE_RANK = "channels", "bands", "one_rank"
 CUTS = {BY_COLUMNS: COLUMNS, BY_CHANNELS: CHANNELS, BY_BANDS: BANDS}
 """The kinds whose bottoms and tops are cut alike."""
-LYING = CUTS | {ONE_RANK: ONE}
+COMMON_LAYOUT = CUTS | {ONE_RANK: ONE}
 """The kinds whose bottoms and tops lie alike, otherwise than in rows."""
 
 
@@ -64,12 +64,12 @@ _OTHERS = {("Convolution", OUTPUTS): _FILTERS, ("Deconvolution", OUTPUTS): _FILT
 
 
 def sharding_of(layer_type: str, kind: str) -> Sharding:
-    """What a kind means for layers of a type: filters' outputs are channels, products' are columns."""
+    """The sharding of a kind for layers of a type: outputs of filters are channels, those of products columns."""
     return _OTHERS.get((layer_type, kind), SHARDINGS[kind])
 
 
-def steps_between(lies: str, needed: str, through: str) -> list[tuple[str, str]]:
-    """The moves that bring a blob from one way to lie into another; from one cut, or one rank, to another they pass
+def redistribution_steps(lies: str, needed: str, through: str) -> list[tuple[str, str]]:
+    """The redistributions from one layout to another, as pairs. Between two cuts, or a cut and one rank, they pass
     ``through``."""
     if lies == needed:
         return []

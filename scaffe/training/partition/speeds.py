@@ -1,4 +1,4 @@
-"""What the planner must know of a machine, measured by all ranks at once: they share its links, memory and cores."""
+"""Measures the machine for the planner, on all ranks at once, since they share its links, memory and cores."""
 
 from __future__ import annotations
 

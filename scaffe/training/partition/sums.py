@@ -1,4 +1,4 @@
-"""Gradients of what is not split, summed over the ranks of a replica while backward goes on."""
+"""Intra-replica reduction: sums gradients of replicated parameters over a replica's ranks, during backward."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_b
 from scaffe.training.strategies.replica import IntraReplica, squares
 
 
-class GroupSums(IntraReplica):
-    """Sums over the ranks of a replica, bucket by bucket, on the helper thread.
+class IntraReplicaSums(IntraReplica):
+    """Sums over a replica's ranks, bucket by bucket, on the helper thread.
 
     A bucket's layers are handed on when the next bucket is started, so that all ranks do so in the same order.
 

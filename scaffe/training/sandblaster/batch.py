@@ -1,4 +1,4 @@
-"""What L-BFGS reads: feeds, and a batch and its portions as visits, in the order of a single process."""
+"""What L-BFGS reads: the data layers' feeds, and batches and portions as intervals of the order of reading."""
 
 from __future__ import annotations
 

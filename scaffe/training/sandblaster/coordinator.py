@@ -33,7 +33,7 @@ Send = Callable[[int, m.Message], None]
 
 
 class Coordinator:
-    """What one rank does beside its net and its shard, message by message. No threads, no MPI.
+    """Runs the optimizer and assigns portions, message by message. No threads, no MPI.
 
     Args:
         optimiser: asks for commands and passes.
@@ -96,7 +96,7 @@ class Coordinator:
         self.seconds += time.thread_time() - started
 
     def lose(self, replica: int) -> None:
-        """A replica is dead: what it has not delivered is given to others, and nobody waits for it."""
+        """Give a dead replica's undelivered portions to others, and wait for it no longer."""
         self.portions.leave(replica)
         self._members.discard(replica)
         self._idle.discard(replica)
@@ -105,7 +105,7 @@ class Coordinator:
         self.tick()
 
     def tick(self) -> None:
-        """Give what there is to who is idle; called now and then too, as a portion may have become late."""
+        """Give portions to idle replicas. Called regularly too, since a portion may have become late."""
         if not self._is_open:
             return
         for replica in self.portions.fence(self._clock()):

@@ -1,4 +1,4 @@
-"""What the thread with the net does: portions and parameters as the coordinator gives them, until a phase is over."""
+"""The loop of a replica's main thread: it computes the coordinator's portions until a phase is over."""
 
 from __future__ import annotations
 

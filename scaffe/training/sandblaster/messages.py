@@ -46,7 +46,7 @@ class Over(Message):
 
 @message
 class Wish(Message):
-    """A replica wants all of them to do something after the same iteration: see ``Strategy.agree``."""
+    """A replica wants all of them to do something after the same iteration: see ``InStep.agree``."""
 
     to = COORDINATOR
     level: int

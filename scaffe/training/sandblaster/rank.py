@@ -1,4 +1,4 @@
-"""What a run of the coordinator and its replicas did, as the log says it at the end."""
+"""One rank of Sandblaster: its shard, replica and coordinator, and the run's statistics."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.commands import Command
 from scaffe.collectives.server.vectors.host import Host
 from scaffe.collectives.server.vectors.shard import STEADY_BLOCKS, Blocks, VectorShard
+from scaffe.training.early_signals import NUMBERS
 from scaffe.training.lbfgs.descent import Lbfgs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Objective, Orthantwise, Smooth
 from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
 from scaffe.training.lbfgs.two_loop import Pairs
-from scaffe.training.observers.signals import NUMBERS
 from scaffe.training.sandblaster.coordinator import Coordinator
 from scaffe.training.sandblaster.replica import COORDINATOR_RANK, Replica
 from scaffe.training.sandblaster.service import Service, own_messages
@@ -31,7 +31,7 @@ from scaffe.training.sandblaster.service import Service, own_messages
 
 @dataclass(frozen=True)
 class RankStatistics:
-    """One rank's.
+    """What one rank has waited and sent.
 
     Attributes:
         waiting: seconds that the replica waited for portions, parameters and verdicts.
@@ -46,7 +46,7 @@ class RankStatistics:
 
 
 def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics], coordinating: float) -> list[str]:
-    """The lines.
+    """The statistics as lines of the log.
 
     Args:
         optimiser, portions: the coordinator's.
@@ -73,7 +73,7 @@ def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics
 
 @dataclass(frozen=True)
 class Layout:
-    """What every rank must know of the vectors.
+    """How the optimizer's vectors lie on the shards; known to every rank.
 
     Attributes:
         n_elems, dtype: of each.
@@ -193,7 +193,7 @@ class Rank:
         """Another rank is dead.
 
         Raises:
-            CommError: nobody else has what it had.
+            CommError: it was the only rank with the coordinator, or with a shard.
         """
         if rank == COORDINATOR_RANK or rank in self.layout.shards:
             what = "the coordinator" if rank == COORDINATOR_RANK else "a shard of all vectors"

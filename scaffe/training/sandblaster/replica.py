@@ -1,4 +1,4 @@
-"""One rank's replica as the messages see it: jobs that come in, the bundle of finished portions, parameters read."""
+"""A replica's messages: jobs that arrive, the bundle of finished portions, parameters that were read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COORDINATOR_RANK = 0
 
 
 class Replica:
-    """What stands between the messages and the thread that computes. That thread looks at the attributes.
+    """Handles a replica's messages for the thread that computes, which reads the attributes.
 
     Args:
         data, diff: the net's flat parameters and gradients.

@@ -1,4 +1,4 @@
-"""Carries messages between one rank's parts and all others: in a thread, on a single rank in the caller's."""
+"""Carries messages between the parts of all ranks, in a thread of its own; with one rank, in the caller's."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Handle = Callable[[int, m.Message, np.ndarray | None], None]
 
 
 class Service:
-    """One rank's end.
+    """One rank's end of the messages.
 
     Args:
         world: all ranks; nobody else uses its messages.
         dtype: of the vectors.
-        fault_tolerant: where the ranks that are left go on when one is lost: their messages, which are used then.
+        fault_tolerant: messages that work after a loss, where the ranks that are left continue; otherwise None.
 
     Attributes:
         post: where the parts send.
@@ -67,7 +67,7 @@ class Service:
             self._thread.start()
 
     def run(self, action: Callable[[], None]) -> None:
-        """Have an action done among the parts, before what has not come yet."""
+        """Run an action in the messages' thread, before any message that has not arrived yet."""
         self._todo.append(action)
         self._wake.set()
 
@@ -143,5 +143,5 @@ class Service:
 
 
 def own_messages(world: Communicator) -> Any:
-    """All ranks once more, with messages that nobody else uses."""
+    """A second communicator of all ranks, so that its messages are for this alone."""
     return world.split(0) or world

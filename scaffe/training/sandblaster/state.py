@@ -59,7 +59,7 @@ class SandblasterState(StatePlacement):
         return int(n_arrays * n_elems * replica.net.params.dtype.itemsize)
 
     def begin(self, rank: Rank, loop: Loop) -> None:
-        """Reach the shards by these from now on; on the root, give them parameters, decay, and pairs to go on with."""
+        """Reach the shards by these from now on. The root gives them the parameters, the decay, and restored pairs."""
         self._rank, self._loop = rank, loop
         if self.replica.communicator.rank == ROOT:
             self._fill()

@@ -1,4 +1,4 @@
-"""Which strategy a name means, what ``auto`` chooses, and the flags that strategies add to ``scaffe train``."""
+"""Looks strategies up by name, chooses one for ``auto``, and adds their flags to ``scaffe train``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def add_flags(flags: Flags) -> None:
 
 
 def check_flags(options: Namespace) -> None:
-    """Refuse a flag that the chosen strategy does not have, if its value is not the default.
+    """Check that the chosen strategy has every flag that was given a value other than its default.
 
     Args:
         options: the values of all flags. ``-strategy auto`` accepts the flags of every strategy that it may choose.

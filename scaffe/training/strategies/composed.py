@@ -12,9 +12,8 @@ from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
 from scaffe.training.strategies.eager_update import EagerUpdate
 from scaffe.training.strategies.fault_tolerance import SynchronousFaultTolerance
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.replicated_state import ReplicatedState
 from scaffe.training.strategies.roles import Roles
-from scaffe.training.strategies.state_placement import OwnedBy, StatePlacement, on_root
+from scaffe.training.strategies.state_placement import OwnedBy, ReplicatedState, StatePlacement, on_root
 from scaffe.training.strategies.transfers import Buckets, GradientTransfer, ParameterTransfer
 
 

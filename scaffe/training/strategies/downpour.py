@@ -1,4 +1,4 @@
-"""downpour: replicas that train by themselves, and now and then fetch parameters and push what has accrued."""
+"""downpour: replicas take local steps, and now and then fetch parameters and push accrued gradients."""
 
 from __future__ import annotations
 
@@ -149,16 +149,16 @@ class Downpour(ServerStrategy):
 
     def _fetch(self, iteration: int, is_warm: bool) -> None:
         batches, self._is_alone = self.tables.batches, not is_warm
-        self._takes = is_warm and self._schedule.takes(all(batch.is_ready() for batch in batches))
-        self._asks = is_warm and self._schedule.fetches(iteration)
+        self._takes = is_warm and self._schedule.takes_fetched(all(batch.is_ready() for batch in batches))
+        self._asks = is_warm and self._schedule.starts_fetch(iteration)
         self._due = set(self.eager.taken)
         for number in range(len(batches)):
             if number not in self._due:
                 self._exchange(number)
 
     def _exchange(self, number: int) -> None:
-        """Take over a table, and ask for it, as far as this iteration does so. The replica that trains alone has its
-        own updates in what it fetches."""
+        """Take over a table, and fetch it, if this iteration does so. What the replica fetches that trains alone has
+        its own updates."""
         batch = self.tables.batches[number]
         if self._is_alone:
             batch.prefetch()
@@ -181,16 +181,16 @@ class Downpour(ServerStrategy):
     def _advance(self, numbers: Sequence[int], iteration: int, step: Callable[[], None]) -> None:
         """Make a step, and push these tables if this iteration does."""
         if self._pushes is None:
-            self._schedule.accrued(iteration if iteration >= self._warm_start else 0)
-            self._pushes = self._schedule.pushes(
+            self._schedule.stepped(iteration if iteration >= self._warm_start else 0)
+            self._pushes = self._schedule.starts_push(
                 iteration < self._warm_start or all(batch.is_free() for batch in self.tables.batches))
         with self._pushing(numbers if self._pushes else ()), self.replica.timers("update"):
             step()
 
     @contextmanager
     def _pushing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Push tables at the end of the block, in which what has accrued of them goes to where it is pushed from, a
-        shard at a time as it is updated."""
+        """Push tables at the end of the with-block. Within it, each shard's accrued gradients go to the push buffers as
+        soon as the shard is updated."""
         batches, names, lent = self.tables.batches, self.tables.layout.places, dict[int, Any]()
         for number in numbers:
             with self.replica.timers("communication", f"push {names[number].name}"):
@@ -202,7 +202,7 @@ class Downpour(ServerStrategy):
             self.statistics.pushed()
 
     def _give(self, lent: Mapping[int, Any], shard: ShardUpdater) -> None:
-        """Put what has accrued of a shard's interval into what is pushed, and begin anew."""
+        """Move a shard's accrued gradients into the push buffers, and set them to 0."""
         for number, pushed in lent.items():
             place = self.buckets.all[number].place
             first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)

@@ -1,4 +1,4 @@
-"""Gradients summed within a replica, before a strategy sums them over replicas: the interface, and a rank alone."""
+"""Replica: what a strategy trains; and the sums within a replica, which come before those over replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaffe.training.updater import Updater
 
 
 class IntraReplica:
-    """The sums of a replica on one rank: none. A layer's gradients are complete once its backward has run.
+    """Intra-replica reduction where a replica is one rank: nothing to sum, gradients are complete after backward.
 
     Attributes:
         acts: whether it is to be called after layers.

@@ -64,7 +64,7 @@ class Role:
         """Have an expected error in the with-block end the ranks of the other kind too.
 
         Args:
-            tolerates_rank_loss: whether the loss of a rank ends nobody: the other kind hears of it by itself.
+            tolerates_rank_loss: whether the loss of a rank is no such error: the other kind hears of it by itself.
         """
         try:
             yield

@@ -27,7 +27,7 @@ class Sandblaster(Strategy):
 
     An iteration is a step: ``iterate`` gives the loss at the parameters, and evaluates it where that is not known yet;
     ``apply`` searches along the quasi-Newton direction. Ranks are in step only after ``synchronize_parameters``: one
-    that is late goes on when it can, and what it did for a pass that is over does not count.
+    that is late continues when it can, and what it did for a finished pass does not count.
     """
 
     roles = SandblasterRoles()

@@ -64,7 +64,7 @@ class ScRs(Composed):
                              *(buckets.frozen if rank == ROOT else ())]
 
     def gradients_ready(self) -> None:
-        """See Composed; and find out what all parts together say, so that updates need nobody else."""
+        """See Composed; and sum the squares over all parts if gradients are clipped, so that ranks can update alone."""
         super().gradients_ready()
         replica = self.replica
         self._squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
@@ -83,7 +83,7 @@ class ScRs(Composed):
         return part_of(self.replica, bucket, self.replica.communicator.rank)
 
     def _sum_of_squares(self) -> float:
-        """Of the whole summed gradient, from every rank's parts."""
+        """The sum of squares of the whole gradient, from every rank's parts."""
         replica = self.replica
         own = [self._own(bucket) for bucket in self.buckets.all]
         total = np.array([squares(replica.net.params.diff, replica.intra_replica.weighted(own))])

@@ -123,7 +123,7 @@ class ServerStrategy(Strategy):
         with replica.timers("communication"):
             for place in self.buckets.frozen:
                 replica.communicator.bcast(replica.net.params.data[place], ROOT)
-            replica.communicator.barrier()  # nobody pushes before everybody has pulled
+            replica.communicator.barrier()  # no rank pushes before all have pulled
             replica.intra_replica.broadcast_frozen()
 
     def finish(self) -> None:

@@ -88,7 +88,7 @@ class Ssp(ServerStrategy):
         return self.replica.updater.clip_factor(gradient, n_summed, self.replica.intra_replica.sum_of_squares(gradient))
 
     def _clip_factor(self) -> Any:
-        """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""
+        """The clipping factor of one update: of all workers' gradients with slack 0, otherwise of this one's."""
         replica, params = self.replica, self.replica.net.params
         if self.how.slack or replica.communicator.n_ranks == 1:
             return self._factor(params.diff)

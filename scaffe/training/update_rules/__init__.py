@@ -1,4 +1,4 @@
-"""Update rules: how a gradient and the histories change the parameters. One per file, looked up by name."""
+"""Update rules: how a gradient and the histories change the parameters. Files are found here, rules by their names."""
 
 from scaffe.training.update_rules.base import Hyper, UpdateRule, update_rules
 

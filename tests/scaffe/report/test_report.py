@@ -32,7 +32,7 @@ def test_a_runs_figures_are_the_logs(folder):
     assert (run.n_ranks, run.images_per_iteration, run.n_iterations) == (2, 64, 40)
     assert (run.seconds, run.images_per_second, run.hidden) == (50.0, 51.0, (3.5, pytest.approx(0.571)))
     assert run.shares == {"forward": 0.5, "backward": 0.25, "data": 0.125}
-    assert run.paces == [(i, 160.0) for i in LOSSES]  # 2.5 iterations of 64 images a second
+    assert run.throughputs == [(i, 160.0) for i in LOSSES]  # 2.5 iterations of 64 images a second
     assert run.notes == {"Settings": "base_lr: 0.1 <script>", "Machine": "here, one & all"}
     assert run.outputs() == ["loss", "accuracy"]
     assert charts.points(run.train, "NumIters", "loss") == [(0, 2.5), (10, 1.25), (30, 0.5)], "nan cannot be drawn"
@@ -155,9 +155,8 @@ def test_the_page_has_everything_and_escapes_it(folder):
     assert "<b>" not in re.sub(r"<td><b style", "", page).replace("&lt;b&gt;", ""), "a layer's name became an element"
     assert not re.search(r"""(?:src|href)=|url\((?!#)|@import""", page), "needs something from elsewhere"
     heads = re.findall(r"<h2>(.*?)</h2>", page)
-    assert heads == ["Runs", "Loss and accuracy", "Learning rate and throughput",
-                     "Where the time went", "Some iterations, rank by rank",
-                     "Layers", "Net", "Settings, versions, machine"]
+    assert heads == ["Runs", "Loss and accuracy", "Learning rate and throughput", "Where the time went",
+                     "Some iterations, rank by rank", "Layers", "Net", "Settings, versions, machine"]
     drawings = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
     assert len(drawings) == 4 + 2 + 1 + 1  # loss and accuracy twice, rate, pace, timeline, net
     curves = [len(drawing.findall(f"{SVG}polyline[@fill='none']")) for drawing in drawings[:6]]

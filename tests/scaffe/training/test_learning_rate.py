@@ -110,6 +110,7 @@ def test_windows_are_wanted():
 
 def test_ranks_out_of_step_are_refused():
     alone, both = SimpleNamespace(n_ranks=1), SimpleNamespace(n_ranks=2)
-    ours = SimpleNamespace(strategy=SimpleNamespace(peers=alone), communicator=both, param=param(PLATEAU))
+    strategy = SimpleNamespace(in_step=SimpleNamespace(peers=alone))
+    ours = SimpleNamespace(strategy=strategy, communicator=both, param=param(PLATEAU))
     with pytest.raises(UserError, match="not in step"):
         Solver._mean_loss(ours, 1.0)

@@ -12,7 +12,7 @@ from scaffe.training.observers.signals import EFFECTS, Signals
 def observed():
     """An observer, the solver that it is given, and the iterations of snapshots."""
     saved = []
-    strategy = SimpleNamespace(agree=lambda level, iteration: level)
+    strategy = SimpleNamespace(in_step=SimpleNamespace(agree=lambda level, iteration: level))
     solver = SimpleNamespace(strategy=strategy, are_ranks_ready=lambda: False, iteration=1, stopping=False)
     observer = Signals(SimpleNamespace(save=lambda solver: saved.append(solver.iteration)))
     return observer, solver, saved

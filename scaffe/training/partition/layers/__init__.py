@@ -1,1 +1,1 @@
-"""Layers and moves of a net that ranks share."""
+"""Layers of a net that ranks share, and redistributions between them."""

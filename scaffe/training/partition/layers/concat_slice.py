@@ -1,4 +1,4 @@
-"""Concat and Slice along the axis that the ranks of a replica share: pieces go to the rank that has their place."""
+"""Concat and Slice along the axis that the ranks of a replica share: pieces go where the index map says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.planner.image_shares import IndexMap, Piece
 
 Arrays = Sequence[np.ndarray | None]
-"""A rank's own of each part, the axis that is cut behind the images; None for one that nobody wants."""
+"""A rank's own of each part, the axis that is cut behind the images; None for one that is not needed."""
 
 
 class ConcatSlice(Redistribution):
@@ -82,7 +82,7 @@ class ConcatSlice(Redistribution):
         return part[:, piece.start - start:piece.stop - start]
 
 
-class JoinedConcat(ConcatSlice):
+class ShardedConcat(ConcatSlice):
     """Concat along the axis that is cut: own places of each bottom → own places of the top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -99,7 +99,7 @@ class JoinedConcat(ConcatSlice):
                                                 for blob, wanted in zip(bottom, propagate_down, strict=True)])
 
 
-class JoinedSlice(ConcatSlice):
+class ShardedSlice(ConcatSlice):
     """Slice along the axis that is cut: own places of the bottom → own places of each top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -117,4 +117,4 @@ class JoinedSlice(ConcatSlice):
             self.to_whole([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
 
 
-CONCAT_AND_SLICE: dict[str, Callable[..., ConcatSlice]] = {"Concat": JoinedConcat, "Slice": JoinedSlice}
+CONCAT_AND_SLICE: dict[str, Callable[..., ConcatSlice]] = {"Concat": ShardedConcat, "Slice": ShardedSlice}

@@ -1,4 +1,4 @@
-"""InnerProduct split by inputs or by outputs: what travels does so while the next part is computed."""
+"""InnerProduct sharded by inputs or by outputs; messages travel while the next part is computed."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ProductByInputs(Layer):
             y += self.blobs[1].data
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather the outputs' gradient; the weights' and the inputs' need nobody else then."""
+        """Gather the outputs' gradient, from which each rank computes those of its weights and inputs alone."""
         for chunk in self.chunks if propagate_down[0] or self.param_propagate_down[0] else ():
             self._group.block(chunk.sums)[...] = top[0].diff[:, chunk.place]
             chunk.coming = self._group.gather_started(chunk.sums)
@@ -159,7 +159,7 @@ class ProductByInputs(Layer):
 
 
 class GatherGemmOverlap(InnerProduct):
-    """InnerProduct whose bottom is gathered: own images, then those of the ranks before, then of those behind.
+    """InnerProduct whose bottom is all-gathered while it multiplies: own images first, then others' as they arrive.
 
     The results do not depend on when images come. Bottom: (G, inputs). Top: (G, own outputs). Bottoms that are not
     stored in Caffe's order are waited for.

@@ -1,4 +1,4 @@
-"""A layer with windows that computes what needs no halo while that travels, and the borders afterwards."""
+"""Halo overlap: a layer with windows computes its interior while halos travel, and the borders afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Band:
     top: Blob
 
 
-class InteriorFirst(Layer):
+class HaloOverlap(Layer):
     """A layer with windows on a bottom that is cut: one layer for the interior, one for each border.
 
     Forward waits for the halo once the interior's outputs are there; backward sends the halo's gradient off once the

@@ -1,4 +1,4 @@
-"""Layers that bring a blob from one way to lie on the ranks into another; backward brings its gradient back.
+"""Redistribution: layers that change a blob's layout on the ranks; backward brings its gradient back.
 
 Gradients of cut blobs and of rows are the whole gradient of what a rank has. Of a blob that lies whole each rank has a
 partial gradient, what its own part of the next layer adds, so that backward sums them.
@@ -23,7 +23,7 @@ from scaffe.training.partition.sharding import AXES, COLUMNS, ROWS, WHOLE
 
 
 class Redistribution(Layer):
-    """What all moves have: the ranks, and how the blob is cut.
+    """The base of all redistributions: the ranks, and how the blob is cut.
 
     Args:
         param: names the layer and its blobs.
@@ -46,7 +46,7 @@ class Redistribution(Layer):
             self.take_back(bottom[0], top[0])
 
     def send_back(self, top: Blob) -> None:
-        """Let the top's gradient set out, which is written. Whoever wrote it may call this, and compute meanwhile."""
+        """Start to send the top's gradient, which is complete. Its writer may call this, and compute meanwhile."""
         self._under_way = self.start_back(top)
 
     def start_back(self, top: Blob) -> Request:
@@ -261,7 +261,7 @@ REDISTRIBUTIONS: dict[tuple[str, str], Callable[..., Redistribution]] = {(ROWS, 
 
 
 def send_back_early(net: Net) -> None:
-    """Let gradients set out on their way back once a layer has written them, while it goes on with its parameters'."""
+    """Send each gradient back as soon as a layer has written it, while the layer computes its parameters' gradients."""
     makers: dict[int, Layer] = {}
     for node in net.nodes:
         made = makers.get(id(node.bottoms[0])) if node.bottoms else None

@@ -1,4 +1,4 @@
-"""Layers that are placed whole on the first rank of a replica: moves to it and from it, and what other ranks have."""
+"""Single-rank placement: layers that lie whole on a replica's first rank, and redistributions to and from it."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def single_rank_portion(shape: tuple[int, ...], is_here: bool) -> Portion:
 
 
 class _SingleRankRedistribution(Redistribution):
-    """What these moves know: the first rank's blob has all ranks' images; that of others has memory nobody touches."""
+    """The base of these redistributions: the first rank's blob has all images, that of others is never touched."""
 
     def send_back(self, top: Blob) -> None:
-        """Nothing sets out early: where the layer is not, nobody says when."""
+        """Nothing is sent early: ranks without the layer cannot tell when."""
 
     @property
     def _is_first(self) -> bool:

@@ -1,4 +1,4 @@
-"""How many ranks share a replica, what an iteration takes, and a plan as lines of text."""
+"""Chooses how many ranks share a replica, predicts an iteration's time, and shows a plan as text."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def best_of_all(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
 
 
 def predicted_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks) -> float:
-    """Of an iteration of a plan for these ranks: what can travel does so while layers compute, but not on one node,
-    whose cores would have to copy it."""
+    """Seconds of an iteration of a plan on these ranks. Messages travel while layers compute, but not on one node,
+    whose cores would have to copy them."""
     if ranks.ranks_per_node >= ranks.n_ranks:
         return plan.total.seconds
     return iteration_seconds(layers, plan, replace(ranks, n_partitions=plan.n_partitions),

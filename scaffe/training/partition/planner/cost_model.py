@@ -1,4 +1,4 @@
-"""What sharing a layer costs: bytes that a rank sends, and seconds on a machine; pure arithmetic."""
+"""The cost model: the bytes that a rank sends for a sharded layer, and the seconds it takes; pure arithmetic."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scaffe.training.partition.sharding import (
     REPLICATED,
     ROWS,
     WHOLE,
+    redistribution_steps,
     sharding_of,
-    steps_between,
 )
 
 ITEM = 4  # bytes of a float32
@@ -92,7 +92,7 @@ class Ranks:
 
 
 def layer_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
-    """All that a layer takes; its bottoms' moves are not in it."""
+    """The cost of a layer, without its bottoms' redistributions."""
     cost = Cost(0.0, compute_seconds(layer, kind, ranks) + update_seconds(layer, kind, ranks))
     cost += gradient_sum_cost(layer, kind, ranks) + replica_sum_cost(layer, kind, ranks)
     for direction in range(1 + (kind == INPUTS or any(layer.wants_gradient))):
@@ -101,25 +101,25 @@ def layer_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
 
 
 def compute_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
-    """Of a layer's forward and backward on the rank that has the largest part."""
+    """Seconds of a layer's forward and backward on the rank that has the largest part."""
     of_image = layer.seconds or layer.multiply_adds / ranks.multiply_adds_per_second
     return of_image * ranks.n_images * ranks.n_partitions * _largest(layer, kind, ranks.n_partitions)
 
 
 def update_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
-    """Of the update of a rank's parameters, which the replicas share out."""
+    """Seconds of the update of a rank's parameters, of which each replica does its share."""
     return _own_bytes(layer, kind, ranks) / ranks.n_replicas / ranks.update_bandwidth
 
 
 def gradient_sum_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
-    """The sum of a layer's gradients over the ranks of a replica; none where each has its own part."""
+    """The cost of summing a layer's gradients over a replica's ranks; none where each has its own part."""
     if sharding_of(layer.type, kind).splits_parameters:
         return Cost()
     return _all_reduce(layer.n_parameters * ITEM, ranks.n_partitions, ranks.n_partitions, ranks)
 
 
 def replica_sum_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
-    """The sum of a layer's gradients over replicas, and the way of its parameters back."""
+    """The cost of summing a layer's gradients over replicas, and of sending its parameters back."""
     return _all_reduce(_own_bytes(layer, kind, ranks), ranks.n_replicas, ranks.n_ranks, ranks)
 
 
@@ -130,7 +130,7 @@ def _own_bytes(layer: LayerShape, kind: str, ranks: Ranks) -> float:
 
 
 def exchange_cost(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool) -> Cost:
-    """What is exchanged inside of a layer in one direction: partial sums, halos, pieces, statistics."""
+    """The cost of a layer's own messages in one direction: partial sums, halos, pieces, statistics."""
     k, cost = ranks.n_partitions, Cost()
     if k == 1:
         return cost
@@ -151,9 +151,9 @@ def exchange_cost(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool)
 
 
 def redistribution_cost(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Cost:
-    """A blob of ``width`` elements an image brought from one way to lie into another, and its gradient back."""
+    """A blob of ``width`` elements an image in another layout, and its gradient back."""
     k, times, cost = ranks.n_partitions, 1 + with_gradient, Cost()
-    for step in steps_between(lies, needed, ROWS) if k > 1 else ():
+    for step in redistribution_steps(lies, needed, ROWS) if k > 1 else ():
         elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
         cost += ranks.move(elems * ITEM * times, (_rounds(k) if WHOLE in step else k - 1) * times, k)
     return cost

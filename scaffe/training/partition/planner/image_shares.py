@@ -1,4 +1,4 @@
-"""Concat and Slice along the axis that ranks share: which rank needs what of whose part; pure index arithmetic."""
+"""How images can be cut, and the index maps of Concat and Slice along a cut axis; pure index arithmetic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class IndexMap:
-    """Parts that lie in a whole, one behind the other, all of them cut for the same ranks.
+    """Maps parts to the whole that they make up, one behind the other, where each and the whole are cut for the ranks.
 
     Attributes:
         lengths: of the parts.

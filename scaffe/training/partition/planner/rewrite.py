@@ -1,4 +1,4 @@
-"""Which part of each parameter a rank has of a layer that is split, and what fills the whole of it; pure."""
+"""Rewrites a net for one rank: sharded layers, redistributions between them, and each parameter's part; pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from scaffe.training.partition.sharding import (
     BY_COLUMNS,
     CLASSES,
     COLUMNS,
+    COMMON_LAYOUT,
     HALO,
     INPUTS,
-    LYING,
     OUTPUTS,
     REPLICATED,
     ROWS,
     WHOLE,
+    redistribution_steps,
     sharding_of,
-    steps_between,
 )
 
 EVERYTHING = slice(None)
@@ -114,8 +114,8 @@ MOVE = "Move"
 
 
 @dataclass
-class Lying:
-    """How one blob lies while layers are gone through.
+class BlobLayout:
+    """The layout of one blob while layers are rewritten.
 
     Attributes:
         name: of the blob now, after its last move.
@@ -158,15 +158,16 @@ def rewrite(message: Any, shardings: Mapping[str, str], is_training: bool) -> Re
     made.message.CopyFrom(message)
     del made.message.layer[:]
     common = ROWS if is_training else WHOLE
-    lying: dict[str, Lying] = {}
+    lying: dict[str, BlobLayout] = {}
     for original in message.layer:
-        bottoms = [lying.get(name, Lying(name, common)) for name in original.bottom]
+        bottoms = [lying.get(name, BlobLayout(name, common)) for name in original.bottom]
         kind = (shardings.get(original.name, REPLICATED) if is_training else
                 _sharding_in_tests(original, bottoms, shardings))
         sharding, layer = sharding_of(original.type, kind), type(original)()
         layer.CopyFrom(original)
         for i, (name, bottom) in enumerate(zip(original.bottom, bottoms, strict=True)):
-            for needed in steps_between(bottom.how, common if sharding.need(i) == ROWS else sharding.need(i), common):
+            wanted = common if sharding.need(i) == ROWS else sharding.need(i)
+            for needed in redistribution_steps(bottom.how, wanted, common):
                 _move(made, original, f"{original.name}_{i}_{needed[1]}", bottom, needed[1])
             layer.bottom[i] = bottom.name
             lying[name] = bottom
@@ -182,7 +183,7 @@ def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
         made.message.layer.append(layer)
         return
     cut, name, tops = window.cut, layer.name, list(layer.top)
-    bottom = Lying(layer.bottom[0], cut)
+    bottom = BlobLayout(layer.bottom[0], cut)
     _move(made, layer, f"{name}_{HALO}", bottom, HALO, window)
     layer.bottom[0] = bottom.name
     made.windows[name] = window
@@ -198,12 +199,12 @@ def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
     made.redistributions[between], made.windows[between] = (HALO, cut), window
 
 
-def _sharding_in_tests(layer: Any, bottoms: list[Lying], shardings: Mapping[str, str]) -> str:
+def _sharding_in_tests(layer: Any, bottoms: list[BlobLayout], shardings: Mapping[str, str]) -> str:
     """That of training where parameters are split, or the bottoms lie so; others follow bottoms that lie in columns."""
     kind = shardings.get(layer.name, REPLICATED)
     if sharding_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
         return kind
-    if kind in LYING and all(bottom.how == LYING[kind] for bottom in bottoms):
+    if kind in COMMON_LAYOUT and all(bottom.how == COMMON_LAYOUT[kind] for bottom in bottoms):
         return kind
     if splits_classes(layer) and bottoms[0].how == COLUMNS:
         return CLASSES
@@ -211,7 +212,8 @@ def _sharding_in_tests(layer: Any, bottoms: list[Lying], shardings: Mapping[str,
     return BY_COLUMNS if follows else REPLICATED
 
 
-def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, window: Windows | None = None) -> None:
+def _move(made: Rewritten, reader: Any, name: str, bottom: BlobLayout, needed: str,
+          window: Windows | None = None) -> None:
     """Add a layer between in front of the reader's bottom; ``bottom`` says then how that lies."""
     top = f"{bottom.name}_{name}"
     made.message.layer.append(type(reader)(name=name, type=MOVE, bottom=[bottom.name], top=[top], phase=reader.phase))
@@ -221,9 +223,9 @@ def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, w
     bottom.name, bottom.how = top, needed
 
 
-def _name_tops(layer: Any, original: Any, how: str, lying: dict[str, Lying]) -> None:
+def _name_tops(layer: Any, original: Any, how: str, lying: dict[str, BlobLayout]) -> None:
     """Write down how the tops lie; a layer in place stays in place where its bottom has moved."""
     for i, name in enumerate(original.top):
         if i < len(original.bottom) and original.bottom[i] == name:
             layer.top[i] = layer.bottom[i]
-        lying[name] = Lying(layer.top[i], how)
+        lying[name] = BlobLayout(layer.top[i], how)

@@ -1,4 +1,4 @@
-"""The planner: the way to share every layer that makes an iteration's predicted time least, by dynamic programming.
+"""The planner: finds by dynamic programming the sharding of every layer that costs the least time.
 
 Layers are taken in order. What has been decided matters for the rest only by how the blobs lie that are still to be
 read, so of all plans that leave the same blobs lying the same way the best one is kept (the elimination of Jia et al.,
@@ -63,8 +63,8 @@ class _Partial:
         return found[::-1]
 
 
-class _Way:
-    """One way to share a layer, with what it costs; moves of bottoms are costed once for each way to lie."""
+class _LayerSharding:
+    """One sharding of a layer with its cost; redistributions of bottoms are costed once for each layout."""
 
     def __init__(self, layer: LayerShape, kind: str, ranks: Ranks) -> None:
         self.kind, self._layer, self._ranks = kind, layer, ranks
@@ -74,7 +74,7 @@ class _Way:
         self._follows = kind == ONE_RANK and not (layer.n_parameters or layer.pinned)
 
     def cost(self, lie: tuple[str, ...]) -> Cost | None:
-        """What it costs where the bottoms lie so, their moves included; None where it is not to be had."""
+        """The cost for bottoms in these layouts, their redistributions included; None where it is impossible."""
         if self._follows and any(how != ONE for how in lie):
             return None  # without parameters nothing else brings a layer to one rank
         if lie not in self._costs:
@@ -93,7 +93,7 @@ def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
     kept: dict[Open, _Partial] = {(): _Partial()}
     for layer in layers:
         reached: dict[Open, _Partial] = {}
-        ways = [_Way(layer, kind, ranks) for kind in layer.allowed(ranks.n_partitions)]
+        ways = [_LayerSharding(layer, kind, ranks) for kind in layer.allowed(ranks.n_partitions)]
         for state, partial in kept.items():
             for kind, after, cost in _steps(layer, state, ways):
                 seconds = partial.seconds + cost.seconds
@@ -106,8 +106,8 @@ def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
                 {name: cost for name, (_, cost) in named})
 
 
-def _steps(layer: LayerShape, state: Open, ways: Sequence[_Way]) -> Iterator[tuple[str, Open, Cost]]:
-    """The ways to share a layer: each with what lies open afterwards, and its cost."""
+def _steps(layer: LayerShape, state: Open, ways: Sequence[_LayerSharding]) -> Iterator[tuple[str, Open, Cost]]:
+    """The shardings of a layer: each with the blobs that are open afterwards, and its cost."""
     lying = dict(state)
     lie = tuple(lying.pop(name, ROWS) for name in layer.bottoms)
     left = list(lying.items())

@@ -1,4 +1,4 @@
-"""When an iteration ends: what is computed and what travels, each in its order; pure.
+"""Predicts when an iteration ends: computations and messages, each in its order; pure.
 
 A cost takes nothing to be hidden behind anything. Here a rank's main thread and its port are followed through one
 iteration of training, whose parameters have yet to come from the replicas that updated them (``sc-rs``), as the layers
@@ -35,7 +35,7 @@ class Step:
         passes: of its products: forward, its bottoms' gradient, its parameters' gradient; 0 where it has none.
         redistributions: of its bottoms, forward and backward.
         inside: of what it exchanges itself, forward and backward.
-        early: the part of forward that needs nothing of what is moved or exchanged.
+        independent: the part of forward that needs nothing of what is moved or exchanged.
         chunks: in which it is computed, each exchanged by itself.
         given: of its parameters' way from the replicas.
         summed: of its gradients' sums.
@@ -46,7 +46,7 @@ class Step:
     passes: tuple[float, float, float]
     redistributions: tuple[float, float]
     inside: tuple[float, float]
-    early: float = 0.0
+    independent: float = 0.0
     chunks: int = 1
     given: float = 0.0
     summed: float = 0.0
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass
 class Port:
-    """A rank's port: urgent messages one after the other, others in what time these leave.
+    """A rank's network port: urgent messages one after another, the others in the time between.
 
     Attributes:
         now: up to which the others have been followed.
@@ -80,7 +80,7 @@ class Port:
         self.queue.append((whose, seconds))
 
     def done(self, at: float, whose: str) -> float:
-        """When somebody's posted messages are through, who waits from ``at`` on."""
+        """When posted messages have arrived, for a rank that waits from ``at`` on."""
         self._advance(at)
         if all(name != whose for name, _ in self.queue):
             return at
@@ -111,7 +111,7 @@ def iteration_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks, is
     """
     steps, port, now = list(_steps(layers, plan, ranks)), Port(), 0.0
     if is_still:
-        steps = [replace(step, early=0.0, chunks=1, is_early=False) for step in steps]
+        steps = [replace(step, independent=0.0, chunks=1, is_early=False) for step in steps]
     names = [layer.name for layer in layers]
     for name, step in zip(names, steps, strict=True):
         if step.given:
@@ -136,7 +136,7 @@ def _forward(step: Step, port: Port, now: float) -> float:
         return ends[-1]
     exchanged = sum((step.redistributions[0], step.inside[0]))
     came = port.urgent(now, exchanged) if exchanged else now
-    return max(now + step.early, came) + step.passes[0] - step.early
+    return max(now + step.independent, came) + step.passes[0] - step.independent
 
 
 def _backward(step: Step, port: Port, now: float) -> float:
@@ -174,12 +174,12 @@ def _step(layer: LayerShape, kind: str, ranks: Ranks, moved: tuple[float, float]
     inside = exchange_cost(layer, kind, ranks, False).seconds, exchange_cost(layer, kind, ranks, True).seconds
     replicas = replica_sum_cost(layer, kind, ranks).seconds
     is_product = layer.type == "InnerProduct"
-    return Step(passes, moved, inside, each * _early(layer, kind, ranks, lies),
+    return Step(passes, moved, inside, each * _independent(layer, kind, ranks, lies),
                 MOST_CHUNKS if is_product and kind == INPUTS and ranks.n_partitions > 1 else 1, replicas / 2,
                 gradient_sum_cost(layer, kind, ranks).seconds + replicas / 2, update_seconds(layer, kind, ranks))
 
 
-def _early(layer: LayerShape, kind: str, ranks: Ranks, lies: Sequence[str]) -> float:
+def _independent(layer: LayerShape, kind: str, ranks: Ranks, lies: Sequence[str]) -> float:
     """The part of forward that needs nothing of other ranks."""
     k = ranks.n_partitions
     if layer.type == "InnerProduct" and kind == OUTPUTS and lies[0] == ROWS:

@@ -307,7 +307,7 @@ class Guest(Rank):
     def let_in(self, comm: Comm) -> None:
         """It is told that all have taken it in."""
         self.comm, self.is_rank = comm, True
-        self.machine = RecoveryStateMachine.newcomer(self.world.in_step)
+        self.machine = RecoveryStateMachine.for_joining_rank(self.world.in_step)
 
     def advance(self) -> None:
         """Starts up, waits; leaves when its host is gone."""

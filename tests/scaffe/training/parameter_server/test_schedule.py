@@ -11,14 +11,14 @@ def run(schedule, n_steps, has_come, is_free):
     """What happens: (step, "take" | "fetch" | "push", gradients pushed). ``has_come``, ``is_free``: by step."""
     done, waiting = [], []
     for step in range(n_steps):
-        if schedule.takes(has_come(step)):
+        if schedule.takes_fetched(has_come(step)):
             done.append((step, "take", ()))
-        if schedule.fetches(step):
+        if schedule.starts_fetch(step):
             done.append((step, "fetch", ()))
         waiting.append(step)
-        schedule.accrued(step)
-        assert schedule.n_accrued == len(waiting)
-        if schedule.pushes(is_free(step)):
+        schedule.stepped(step)
+        assert schedule.n_unpushed == len(waiting)
+        if schedule.starts_push(is_free(step)):
             done.append((step, "push", tuple(waiting)))
             waiting = []
     return done, waiting
@@ -60,8 +60,8 @@ def test_with_a_slow_server_every_gradient_is_pushed_once(seed):
 
 def test_a_meeting_forgets_the_fetch_under_way():
     schedule = Schedule(2, 2)
-    assert schedule.fetches(0)
-    schedule.accrued(0)
+    assert schedule.starts_fetch(0)
+    schedule.stepped(0)
     assert schedule.synchronizes()
-    assert not schedule.takes(True)
-    assert schedule.fetches(2)
+    assert not schedule.takes_fetched(True)
+    assert schedule.starts_fetch(2)

@@ -85,7 +85,7 @@ def train(communicator, strategy, flags, rule, state=None, snapshot=""):
         solver.strategy.finish = last
         solver.solve()
         hashes = role.ranks.allgather_objects(hashlib.sha256(solver.net.params.data.tobytes()).hexdigest())
-        figures = role.ranks.allgather_objects(getattr(solver.strategy, "figures", None))
+        figures = role.ranks.allgather_objects(getattr(solver.strategy, "statistics", None))
         steps = role.ranks.gather_objects(watch.steps)
         rates = np.zeros(solver.net.params.n_elems)
         for p, place in zip(solver.net.params.params, solver.net.params.slices, strict=True):

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.layers.halo import Crop, Halo
-from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
+from scaffe.training.partition.layers.interior import INTERIOR_FIRST, HaloOverlap
 from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.planner.windows import window_of, without_padding
 from scaffe.training.partition.sharding import AXES
@@ -47,7 +47,7 @@ def layer_of(message):
 def reader_of(message, halo, interior_first):
     """What reads a halo."""
     if interior_first and halo.inside.start < halo.inside.stop:
-        return InteriorFirst(message, context(), layer_types.get(message.type), halo)
+        return HaloOverlap(message, context(), layer_types.get(message.type), halo)
     return layer_of(message)
 
 

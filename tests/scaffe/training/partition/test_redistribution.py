@@ -16,7 +16,7 @@ from scaffe.proto import caffe_pb2
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers import inner_product
 from scaffe.training.partition.layers.classes import AccuracyByClasses, LossByClasses, SharedDraws
-from scaffe.training.partition.layers.concat_slice import JoinedConcat, JoinedSlice
+from scaffe.training.partition.layers.concat_slice import ShardedConcat, ShardedSlice
 from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs
 from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS
 from scaffe.training.partition.layers.single_rank import SINGLE_RANK_REDISTRIBUTIONS
@@ -394,8 +394,8 @@ def test_parts_and_wholes_are_joined_where_they_lie(n_ranks, cut, axis):
         mine = [lying(cut, part, group.rank, n_ranks) for part in parts]
         own = lying(cut, whole, group.rank, n_ranks)
         blobs, top = [made.blob(part.shape) for part in mine], made.blob(own.shape)
-        concat = JoinedConcat(caffe_pb2.LayerParameter(), made, group, index_map, cut)
-        cutting = JoinedSlice(caffe_pb2.LayerParameter(), made, group, index_map, cut)
+        concat = ShardedConcat(caffe_pb2.LayerParameter(), made, group, index_map, cut)
+        cutting = ShardedSlice(caffe_pb2.LayerParameter(), made, group, index_map, cut)
         concat.reshape(blobs, [top])
         for blob, part in zip(blobs, mine, strict=True):
             blob.data[...] = part

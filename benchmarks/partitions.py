@@ -50,7 +50,7 @@ from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.group import Group  # noqa: E402
 from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs  # noqa: E402
-from scaffe.training.partition.layers.interior import InteriorFirst  # noqa: E402
+from scaffe.training.partition.layers.interior import HaloOverlap  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
 from scaffe.training.partition.planner.cost_model import Ranks  # noqa: E402
 from scaffe.training.partition.planner.rewrite import MOVE  # noqa: E402
@@ -166,7 +166,7 @@ def sleep_instead(net: Net, whole: dict[str, float], seconds: float) -> None:
             layer._plan = Naps(nap)
             layer.pieces = [(rows, Naps(nap * (rows.stop - rows.start) / node.tops[0].shape[0]))
                             for rows, _ in layer.pieces]
-        elif isinstance(layer, InteriorFirst):
+        elif isinstance(layer, HaloOverlap):
             for band in layer.bands:
                 nap_instead(band.layer, nap * (band.makes.stop - band.makes.start) / node.tops[0].shape[2])
         else:

@@ -30,11 +30,11 @@ class LocalUpdate(UpdateRule):
 
 
 @compiled
-def _local_update(w: np.ndarray, g: np.ndarray, accrued: np.ndarray, scale: float, decay: float, l1: bool,
+def _local_update(w: np.ndarray, g: np.ndarray, accumulated: np.ndarray, scale: float, decay: float, l1: bool,
             rate: float) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
-        accrued[i] += gradient
+        accumulated[i] += gradient
         w[i] -= rate * gradient
 
 
@@ -46,7 +46,7 @@ class Schedule:
         n_fetch, n_push: steps between two fetches, and between two pushes.
         is_fetching: a fetch has been started, and what it brings not been taken over.
         is_due: a push is to start as soon as it can.
-        n_unpushed: gradients that have accrued since the last push started.
+        n_unpushed: gradients that have accumulated since the last push started.
     """
 
     n_fetch: int
@@ -74,12 +74,12 @@ class Schedule:
         return True
 
     def stepped(self, step: int) -> None:
-        """Note that the gradient of step ``step`` has been added to the accrued ones."""
+        """Note that the gradient of step ``step`` has been added to the accumulated ones."""
         self.n_unpushed += 1
         self.is_due = self.is_due or step % self.n_push == 0
 
     def starts_push(self, is_free: bool) -> bool:
-        """Whether to push the accrued gradients. Called after ``stepped``.
+        """Whether to push the accumulated gradients. Called after ``stepped``.
 
         Args:
             is_free: whether the push before is over.
@@ -90,7 +90,7 @@ class Schedule:
         return True
 
     def synchronizes(self) -> bool:
-        """Whether to push the accrued gradients before all replicas synchronize. A fetch under way is forgotten."""
+        """Whether to push the accumulated gradients before all replicas synchronize. A fetch under way is forgotten."""
         had = self.n_unpushed > 0
         self.is_fetching, self.is_due, self.n_unpushed = False, False, 0
         return had

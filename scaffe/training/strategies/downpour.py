@@ -1,4 +1,4 @@
-"""downpour: replicas take local steps, and now and then fetch parameters and push accrued gradients."""
+"""downpour: replicas take local steps, and now and then fetch parameters and push accumulated gradients."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Downpour(ServerStrategy):
         super().apply(rate, iteration)
 
     def synchronize_parameters(self) -> None:
-        """See ServerStrategy: what has accrued is pushed first, as an iteration of its own."""
+        """See ServerStrategy: what has accumulated is pushed first, as an iteration of its own."""
         if self._schedule.synchronizes():
             self._local.fetch_all()
             with self._pushing(list(reversed(range(len(self.tables.batches))))):
@@ -189,7 +189,7 @@ class Downpour(ServerStrategy):
 
     @contextmanager
     def _pushing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Push tables at the end of the with-block. Within it, each shard's accrued gradients go to the push buffers as
+        """Push tables at the end of the with-block. Within it, each shard's accumulated gradients go to the push buffers as
         soon as the shard is updated."""
         batches, names, lent = self.tables.batches, self.tables.layout.places, dict[int, Any]()
         for number in numbers:
@@ -202,12 +202,12 @@ class Downpour(ServerStrategy):
             self.statistics.pushed()
 
     def _give(self, lent: Mapping[int, Any], shard: ShardUpdater) -> None:
-        """Move a shard's accrued gradients into the push buffers, and set them to 0."""
+        """Move a shard's accumulated gradients into the push buffers, and set them to 0."""
         for number, pushed in lent.items():
             place = self.buckets.all[number].place
             first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)
             if first < last:
-                accrued, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
+                accumulated, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
                 for piece in self.tables.batches[number].chunks(mine):
-                    copy_into(mine[piece], accrued[piece])
-                accrued[:] = 0
+                    copy_into(mine[piece], accumulated[piece])
+                accumulated[:] = 0

@@ -101,7 +101,7 @@ def make_solver(how: str, args: argparse.Namespace, communicator: Communicator) 
 
 def slowest(communicator: Communicator, seconds: list[float]) -> list[float]:
     """Element by element the largest of the ranks' values."""
-    return [max(parameters) for parameters in zip(*communicator.allgather_objects(seconds), strict=True)]
+    return [max(values) for values in zip(*communicator.allgather_objects(seconds), strict=True)]
 
 
 def time_layers(args: argparse.Namespace, communicator: Communicator) -> tuple[list[float], list[float]]:

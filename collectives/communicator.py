@@ -264,6 +264,8 @@ class Communicator(Freeable):
         """Makes messages that survive the loss of ranks. Every rank calls it; CommError on one rank."""
         return self._ranks.fault_tolerant_messages()
 
+    lasting_messages = fault_tolerant_messages  # its name before
+
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
         return self._ranks.exchange("bcast", value, root)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf import text_format
-from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.context import Context
@@ -27,6 +26,8 @@ from tests import pretend
 from tests.pretend import memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+from nets.prototxt import prototxt  # noqa: E402
 
 NETS = ("lenet", "cifar10_quick", "caffenet", "googlenet")
 AWKWARD = """layer { name: "in" type: "Input" top: "x" top: "label" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 }

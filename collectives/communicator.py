@@ -11,8 +11,8 @@ import numpy as np
 from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.fault_tolerance.losses import on_survivors
-from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
+from scaffe.collectives.fault_tolerance.losses import on_ranks_left
+from scaffe.collectives.launch import launched, load_mpi, must_be_rank, while_starting
 from scaffe.collectives.planning import plan
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
@@ -105,7 +105,7 @@ class Communicator(Freeable):
         tuned_table()  # before MPI starts, in which whoever ends with an error waits for the others
         if not launched():
             return cls.single()
-        return all_through(lambda: cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank))
+        return while_starting(lambda: cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank))
 
     @classmethod
     def single(cls) -> Communicator:
@@ -136,7 +136,7 @@ class Communicator(Freeable):
     def shrink(self) -> Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
-        return on_survivors(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
+        return on_ranks_left(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
 
     @property
     def topology(self) -> Topology:

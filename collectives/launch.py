@@ -108,7 +108,7 @@ def node_n_ranks(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def load_mpi(thread_level: str = "multiple") -> ModuleType:
-    """Starts MPI, under the watch of `scaffe.start_watch`, which `all_through` ends.
+    """Starts MPI, under the watch of `scaffe.start_watch`, which `while_starting` ends.
 
     Args:
         thread_level: what to ask for: "single", "funneled", "serialized" or "multiple"; the library may grant less.
@@ -171,7 +171,7 @@ def end_all(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
-def all_through(make: Callable[[], T]) -> T:
+def while_starting(make: Callable[[], T]) -> T:
     """Makes what all ranks make first after MPI has started, and ends the watch over the start.
 
     From then on MPI itself reports lost ranks.

@@ -6,7 +6,7 @@ working memory, which lies on the heap, in the stack pointer's register while th
 SLURM's SIGUSR1, could die with "corrupted size vs. prev_size", or go on with wrong numbers.
 
 So signals are blocked around each such call. They wait for its end, some milliseconds at most; then the thread, or any
-other that does not block them, handles them as ever. Why this and not another way:
+other that does not block them, handles them as usual. Why this and not another way:
 
 - It holds for every thread that computes, Python's main thread or another, and whoever runs the net: the command line,
   pycaffe, a notebook. Threads that the call itself makes (OpenMP's) inherit the mask and keep it for life. All other

@@ -9,24 +9,23 @@ import pytest
 from tests.test_architecture import ROOT, sources
 
 WORDS = {
-    "accrue": "local update", "accrued": "local update", "awake": "suspend-aware clock", "brain": "bfloat16",
+    "accrue": "local update", "accrued": "local update", "brain": "bfloat16",
     "bridged": "merged", "lasting": "persistent", "lean": "saved activations", "mends": "recovers",
     "newcomer": "joining rank", "newcomers": "joining ranks", "renewer": "parameter refresher", "renews": "refreshes",
-    "seam": "hook point", "seams": "hook points", "settle": "synchronize", "shrunk": "on_shrink",
+    "seam": "hook point", "seams": "hook points", "shrunk": "on_shrink",
     "spared": "never materialized", "survival": "fault tolerance", "survivor": "recovery", "survivors": "recovery",
     "telling": "loss notification", "trunk": "per-image prefix",
 }
 """Words that no name has, and what the field says in their place."""
 NAMES = {
-    "Again": "Recompute", "Below": "BackingStore", "EarlyTables": "EagerTables", "Ending": "FinalizeAfterLoss",
-    "Figures": "StalenessStatistics", "Held": "StateTensor", "Known": "ChangeDetector",
-    "Member": "RecoveryStateMachine",
-    "OwnImagesFirst": "GatherGemmOverlap", "Pace": "StragglerStatistics", "Resident": "memory accounting",
-    "Shares": "PerImageParallelism", "Stops": "StopProtocol", "Strip": "ContiguousSpan",
-    "early": "eager_buckets", "ends_with_a_rank": "why_not_fault_tolerant", "fetches": "may_refresh_parameters",
-    "goes_on": "tolerates_rank_loss", "keep_least": "minimize_saved_activations",
-    "keep_little": "reduce_saved_activations", "last_words": "flush_output", "take_early": "take_eager",
-    "takes_nobody_in": "why_no_replacement", "update_early": "update_in_backward",
+    "Again": "Recompute", "Awake": "SuspendAwareClock", "Below": "BackingStore", "EarlyTables": "EagerTables",
+    "Ending": "FinalizeAfterLoss", "Figures": "StalenessStatistics", "Held": "StateTensor", "Known": "ChangeDetector",
+    "Member": "RecoveryStateMachine", "OwnImagesFirst": "GatherGemmOverlap", "Pace": "StragglerStatistics",
+    "Resident": "memory accounting", "Shares": "PerImageParallelism", "Stops": "StopProtocol",
+    "Strip": "ContiguousSpan", "ends_with_a_rank": "why_not_fault_tolerant", "goes_on": "tolerates_rank_loss",
+    "keep_least": "minimize_saved_activations", "keep_little": "reduce_saved_activations",
+    "last_words": "flush_output", "take_early": "take_eager", "takes_nobody_in": "why_no_replacement",
+    "update_early": "update_in_backward",
 }
 """Names that nothing public has; the words in them have other uses."""
 

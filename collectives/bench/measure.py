@@ -46,15 +46,15 @@ class Runner:
     """
 
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
-                 settle: Callable[[], None] = lambda: None) -> None:
+                 synchronize: Callable[[], None] = lambda: None) -> None:
         """Args:
             communicator: of the ranks that are measured.
             column: what to call.
             buffer: flat, worked on in place.
             other: like `buffer`; the library's own reductions read from it, unless the column is in place.
-            settle: returns when the device has done what a call has queued there.
+            synchronize: returns when the device has done what a call has queued there.
         """
-        self.title, self._settle = column.title, settle
+        self.title, self._synchronize = column.title, synchronize
         self._communicator, self._column = communicator, column
         self._case = CASES[column.case]
         self.buffer = buffer
@@ -70,12 +70,12 @@ class Runner:
     def start(self, is_blocking: bool) -> Callable[[], Request | None]:
         """Returns a call that runs the collective once, or starts it and returns its request."""
         method = getattr(self._communicator, self._column.case if is_blocking else f"i{self._column.case}")
-        source, how, settle = self._source, self._how, self._settle
+        source, how, synchronize = self._source, self._how, self._synchronize
 
         def run() -> None:
             method(source, **how)
-            settle()
-        return run if is_blocking else lambda: _Settling(method(source, **how), settle)
+            synchronize()
+        return run if is_blocking else lambda: _SynchronizingRequest(method(source, **how), synchronize)
 
     def verify(self, payload: Payload, is_blocking: bool) -> None:
         """Runs the collective on known values. All ranks call it.
@@ -98,17 +98,17 @@ class Runner:
                             f"wrong elements on ranks {[rank for rank, n in enumerate(wrong) if n]}", everywhere=True)
 
 
-class _Settling(Request):
+class _SynchronizingRequest(Request):
     """A request whose wait returns when the device is done too."""
 
-    def __init__(self, request: Request, settle: Callable[[], None]) -> None:
+    def __init__(self, request: Request, synchronize: Callable[[], None]) -> None:
         super().__init__("")
-        self._request, self._settle = request, settle
+        self._request, self._synchronize = request, synchronize
 
     def wait(self, timeout: float | None = None, stream: Any = None) -> None:
         """See Request."""
         self._request.wait(timeout, stream)
-        self._settle()
+        self._synchronize()
 
 
 def time_call(communicator: Communicator, call: Callable[[], object], n_warm: int, n_timed: int) -> np.ndarray:

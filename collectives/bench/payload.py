@@ -35,7 +35,7 @@ class HostBuffers:
         values: np.ndarray = part
         return values
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Returns when the device has done what calls have queued; host calls are done already."""
 
     def about(self, communicator: Communicator) -> dict[str, str]:
@@ -78,7 +78,7 @@ class DeviceBuffers(HostBuffers):
         values: np.ndarray = part.get()
         return values
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """See HostBuffers: the collective's result follows on the current stream."""
         self._cupy.cuda.get_current_stream().synchronize()
 

@@ -113,7 +113,7 @@ class ServerRunner:
     def _read(self) -> None:
         self._server.clock()
         self._batch.read()
-        self._buffers.settle()
+        self._buffers.synchronize()
         self._batch.post_read()
 
     def _update(self) -> None:

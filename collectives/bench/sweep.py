@@ -117,7 +117,7 @@ def _one_size(communicator: Communicator, options: Namespace, columns: list[Colu
         samples = [measure_latency(communicator, buffer, n_warm, n_timed, payload)]
         return report.line(n_bytes, samples, options.full), [report.row(n_bytes, "latency", samples[0])]
     servers = [ServerRunner(communicator, options, slack, n_elems, buffers) for slack in slacks(options)]
-    collectives = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
+    collectives = [Runner(communicator, column, buffer, other, buffers.synchronize) for column in columns]
     runners: list[ServerRunner | Runner] = [*servers, *collectives]
     for runner in runners:
         runner.verify(payload, is_blocking=not options.overlap)

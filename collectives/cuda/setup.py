@@ -69,7 +69,7 @@ class Device:
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
         self.links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
-        self.windows = DeviceWindows(node_comm, self._settle, f"rank {comm.rank}")
+        self.windows = DeviceWindows(node_comm, self._synchronize, f"rank {comm.rank}")
         self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
         says_so = all(comm.allgather(aware.is_cuda_aware()))
         self._no_messages = aware.fault(comm) if says_so else ""
@@ -187,7 +187,7 @@ class Device:
 
     def free(self) -> None:
         """Returns when no collective of these ranks has work left on the device."""
-        self._settle()
+        self._synchronize()
         atexit.unregister(self._finish)
 
     def _refusal(self) -> str:
@@ -209,7 +209,7 @@ class Device:
         """The first rank's fault, on every rank; empty where there is none. All ranks call it."""
         return next(filter(None, self._comm.allgather(fault)), "")
 
-    def _settle(self, until: float = float("inf")) -> None:
+    def _synchronize(self, until: float = float("inf")) -> None:
         for stream in (stream for streams in self._all_streams for stream in (streams.comm, streams.copy)):
             is_reached = Point.now(stream).is_reached
             wait_until(partial(_reached, is_reached, until), backs_off=True)
@@ -218,7 +218,7 @@ class Device:
         """At exit: completes this rank's share of collectives, which others may wait for; memory is freed then."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
             if os.getpid() == self._process:  # a forked child has no part in it
-                self._settle(time.monotonic() + LAST_WORK_SECONDS)
+                self._synchronize(time.monotonic() + LAST_WORK_SECONDS)
 
 
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from scaffe.collectives.fault_tolerance import ulfm
 from scaffe.collectives.fault_tolerance.finalize import FINALIZER
 from scaffe.collectives.fault_tolerance.losses import agreed
-from scaffe.collectives.launch import all_through, launched, load_mpi
+from scaffe.collectives.launch import launched, load_mpi, while_starting
 from scaffe.threads import Thread
 
 LOOK_SECONDS = 0.05
@@ -178,7 +178,7 @@ class JoiningRank:
         if not launched():
             return None
         os.environ.setdefault(ulfm.VARIABLE, "1")  # Open MPI's launcher does not tell those that are spawned
-        from_mpi = all_through(load_mpi)
+        from_mpi = while_starting(load_mpi)
         parent = from_mpi.Comm.Get_parent()
         return None if parent == from_mpi.COMM_NULL else cls(parent)
 

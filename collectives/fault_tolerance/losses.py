@@ -201,7 +201,7 @@ class Losses:
                 self.notify()
 
 
-def on_survivors(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]], M], has_ended: bool = False) -> M:
+def on_ranks_left(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]], M], has_ended: bool = False) -> M:
     """Shrinks a communicator to the ranks that are left, in their order, and makes something of it. All these call it.
 
     A rank that has not found the loss may be about to agree on merging with others (`joining.merged`). So each rank
@@ -249,14 +249,14 @@ def on_joined_ranks(comm: Any, make: Callable[[Any, list[int]], M]) -> M:
 
     Args:
         comm: mpi4py's.
-        make: as in `on_survivors`. All ranks have one label, so that they make nodes as far as they share memory.
+        make: as in `on_ranks_left`. All ranks have one label, so that they make nodes as far as they share memory.
     """
     labels = [0] * comm.size
     FINALIZER.meet_instead(comm)
     try:
         return make(comm, labels)
     except RankLost:
-        return on_survivors(comm, labels, make)
+        return on_ranks_left(comm, labels, make)
 
 
 def _revoke(comm: Any) -> None:

@@ -1,6 +1,6 @@
-"""Runs the executors of all ranks in one process, over messages that behave as badly as MPI allows.
+"""Runs the executions of all ranks in one process, over messages that behave as badly as MPI allows.
 
-What runs is `engine.Execution` itself: its programs, scratch slots and persistent messages. A receive's memory is
+It runs `engine.Execution` itself: its programs, scratch slots and persistent messages. A receive's memory is
 filled with garbage when it starts. A message may read the sender's memory at any time from its start until the sender
 has waited for it, and write the receiver's memory as late. Messages of a pair keep their order. A rank may be in its
 next call while others are still in this one.
@@ -193,21 +193,21 @@ class Rehearsal:
                 one that is started while still under way.
         """
         ranks = [self._rank(rank, begin, end) for rank in range(len(self._calls))]
-        awake = list(range(len(ranks)))
+        runnable = list(range(len(ranks)))
         n_running = len(ranks)
         while n_running:
-            if self._network.met and (not awake or self._timing is Timing.ANY and self._chance.random() < 0.5):
+            if self._network.met and (not runnable or self._timing is Timing.ANY and self._chance.random() < 0.5):
                 self._network.move()
-            elif awake:
-                index = self._chance.randrange(len(awake))
-                state = next(ranks[awake[index]])
+            elif runnable:
+                index = self._chance.randrange(len(runnable))
+                state = next(ranks[runnable[index]])
                 if state:
-                    awake[index] = awake[-1]
-                    awake.pop()
+                    runnable[index] = runnable[-1]
+                    runnable.pop()
                 n_running -= state == "done"
             else:
                 raise SimulationError(f"deadlock: {n_running} of {len(ranks)} ranks wait")
-            awake += [rank for rank in dict.fromkeys(self._network.woken) if rank not in awake]
+            runnable += [rank for rank in dict.fromkeys(self._network.woken) if rank not in runnable]
             self._network.woken.clear()
         if self._network.left_over():
             raise SimulationError("messages are left that nobody receives or sends")

@@ -87,17 +87,17 @@ class Simulation:
         """
         for state in self._ranks:
             state.plan.validate()
-        pick = (lambda n_awake: -1) if seed is None else random.Random(seed).randrange
-        awake = list(range(len(self._ranks)))
-        while awake:
-            place = pick(len(awake))
-            rank = awake[place]
+        pick = (lambda n_runnable: -1) if seed is None else random.Random(seed).randrange
+        runnable = list(range(len(self._ranks)))
+        while runnable:
+            place = pick(len(runnable))
+            rank = runnable[place]
             woken = self._advance(rank)
             if woken is None:
-                awake[place] = awake[-1]
-                awake.pop()
-            elif woken not in awake:
-                awake.append(woken)
+                runnable[place] = runnable[-1]
+                runnable.pop()
+            elif woken not in runnable:
+                runnable.append(woken)
         self._check_end()
 
     def _advance(self, rank: int) -> int | None:

@@ -1,5 +1,5 @@
-"""Algorithms by name: shared memory within nodes, a message pattern across, half precision on the wire; and which
-there are."""
+"""Algorithms by name (shared memory within nodes, a message pattern across, half precision on the wire), and the
+registry of planners."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def _tree(name: str, levels: str, sizes: list[str]) -> Pattern:
 
 
 SELECTIONS = ("auto", "own")
-"""Whatever is fastest; and the fastest of our own: MPI's calls busy-poll, and a helper thread that polls takes the core
-of whoever computes (99 % of one, measured; ours take 0.3 to 1.5 %)."""
+"""The fastest; and the fastest of our own: MPI's calls busy-poll, and a helper thread that polls takes 99 % of a core
+from computing (measured; ours take 0.3 to 1.5 %)."""
 LIBRARIES = ("mpi", "nccl")
-"""Others' own collectives; which of them these ranks have is found out at the first call."""
+"""Other libraries' collectives. Which of them these ranks have is found out at the first call."""
 WIRES = ("fp16", "bf16")
 SHARED = "M"
 DOUBLED = "M2"
@@ -191,7 +191,7 @@ def _parse(text: str) -> Algorithm:
 
 
 def is_divisible(algorithm: str, n_ranks: int) -> bool:
-    """Whether reductions of the parts of an array, one by one, give the bits of one reduction of all of it.
+    """Whether reducing the parts of an array one by one gives the same bits as reducing all of it at once.
 
     On two ranks they do whoever adds, since two numbers have one sum. On more they do where the algorithm is one of
     ours that says so, and not where ``auto`` may take another one for another length.

@@ -18,7 +18,7 @@ from scaffe.collectives.errors import CommError
 
 TAG = 78
 CALLS_KEPT = 1024
-SETTLE_SECONDS, POLL_SECONDS = 3.0, 0.05
+COMPARISON_SECONDS, POLL_SECONDS = 3.0, 0.05
 
 
 def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:
@@ -115,15 +115,15 @@ class MismatchDetector:
         if self._comm is None:
             return []
         if self._comm.rank:
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(COMPARISON_SECONDS)
             return [0]
         self.check()
         with self._lock:
             return [rank for rank in range(1, self._comm.size) if max(self._told.get(rank, {0: ""})) < self._n_calls]
 
-    def settle(self) -> None:
+    def await_comparison(self) -> None:
         """After a failure inside MPI: leaves rank 0 time to find out whether ranks made different calls."""
-        until = time.monotonic() + SETTLE_SECONDS
+        until = time.monotonic() + COMPARISON_SECONDS
         while self._comm is not None and time.monotonic() < until:
             self.check()
             time.sleep(POLL_SECONDS)

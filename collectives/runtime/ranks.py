@@ -123,7 +123,7 @@ class Ranks:
         """What to raise where a collective has failed: an MPI that fails may do so since ranks made different calls."""
         error = self.losses.as_rank_lost(error)
         if not isinstance(error, CommError):
-            self.calls.settle()
+            self.calls.await_comparison()
         return error
 
     def _check_calls(self) -> None:

@@ -15,7 +15,7 @@ from scaffe.collectives.server.nodes.proxy import Proxy
 from scaffe.collectives.server.nodes.transfers import RowPlacement
 from scaffe.collectives.server.protocol.keeper import Keeper
 from scaffe.collectives.server.protocol.mailbox import Mailbox
-from scaffe.collectives.server.shards.copies import Copier, Copying, Stage, stage_of, updates_a_round
+from scaffe.collectives.server.shards.copies import Copier, CopySchedule, Stage, stage_of, updates_a_round
 from scaffe.collectives.server.shards.service import Service
 from scaffe.collectives.server.shards.shard import Part, Rule, all_steps
 from scaffe.collectives.server.tables.roles import Roles
@@ -76,8 +76,8 @@ class Build:
         tables = list(self._store.values)
         stage = None if self._roles.copy_node(shard) is None else self._stage(shard)
         a_round = updates_a_round(len(self._roles.workers), self._slack)
-        copying = Copying(stage.chunks if stage else (), len(tables), a_round)
-        return Copier(copying, stage, [tables.index(index.table) for index in self._batches[0]])
+        schedule = CopySchedule(stage.chunks if stage else (), len(tables), a_round)
+        return Copier(schedule, stage, [tables.index(index.table) for index in self._batches[0]])
 
     def _stage(self, shard: int) -> Stage:
         return stage_of(self._store, shard, len(self._roles.shards))

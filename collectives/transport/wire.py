@@ -34,7 +34,7 @@ class WireTransport:
         from scaffe.collectives.transport import wire_kernels
 
         self._inner, self._kernels, self.tag = inner, wire_kernels, inner.tag
-        self._is_brain = wire == "bf16"
+        self._is_bfloat16 = wire == "bf16"
         self._flat = np.empty(0, np.float32)
         self._packed = np.empty(0, np.uint16)
 
@@ -55,7 +55,7 @@ class WireTransport:
     def sender(self, part: np.ndarray, peer: int) -> Message:
         """See Transport. The part is packed when the message starts."""
         packed = self._pack_of(part)
-        pack = partial(self._kernels.pack, part, packed, self._is_brain)
+        pack = partial(self._kernels.pack, part, packed, self._is_bfloat16)
         return PackedMessage(self._inner.sender(packed, peer), pack)
 
     def receiver(self, part: np.ndarray, peer: int) -> Message:
@@ -64,11 +64,11 @@ class WireTransport:
             return self._inner.receiver(part, peer)
         packed = self._pack_of(part)
         return UnpackedMessage(self._inner.receiver(packed, peer),
-                         partial(self._kernels.unpack, packed, part, self._is_brain))
+                         partial(self._kernels.unpack, packed, part, self._is_bfloat16))
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
         """See Transport: `own` is float32, `received` packed."""
-        return partial(self._kernels.combine, own, received, OPS.index(op), self._is_brain)
+        return partial(self._kernels.combine, own, received, OPS.index(op), self._is_bfloat16)
 
     def _pack_of(self, part: np.ndarray) -> np.ndarray:
         start = (part.ctypes.data - self._flat.ctypes.data) // part.itemsize

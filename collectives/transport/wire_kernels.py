@@ -12,15 +12,15 @@ from scaffe.jit.bfloat16 import real, stored
 
 
 @compiled
-def pack(numbers: np.ndarray, words: np.ndarray, is_brain: bool) -> None:
+def pack(numbers: np.ndarray, words: np.ndarray, is_bfloat16: bool) -> None:
     """Rounds float32 numbers to 16 bits.
 
     Args:
         numbers: float32, shape (n,).
         words: uint16, shape (n,): the result's bits.
-        is_brain: bf16, else fp16.
+        is_bfloat16: bf16, else fp16.
     """
-    if is_brain:
+    if is_bfloat16:
         for i in range(numbers.size):
             words[i] = stored(numbers[i], words[i])
     else:
@@ -29,9 +29,9 @@ def pack(numbers: np.ndarray, words: np.ndarray, is_brain: bool) -> None:
 
 
 @compiled
-def unpack(words: np.ndarray, numbers: np.ndarray, is_brain: bool) -> None:
+def unpack(words: np.ndarray, numbers: np.ndarray, is_bfloat16: bool) -> None:
     """Converts 16-bit words to float32, exactly; arguments as in `pack`, `numbers` being the result."""
-    if is_brain:
+    if is_bfloat16:
         for i in range(numbers.size):
             numbers[i] = real(words[i])
     else:
@@ -52,9 +52,9 @@ def _apply(op: int, x: Any, y: Any) -> Any:
 
 
 @compiled
-def combine(numbers: np.ndarray, words: np.ndarray, op: int, is_brain: bool) -> None:
+def combine(numbers: np.ndarray, words: np.ndarray, op: int, is_bfloat16: bool) -> None:
     """Computes numbers = numbers op words, in float32; op as in shared.kernels, the others as in `pack`."""
-    if is_brain:
+    if is_bfloat16:
         for i in range(numbers.size):
             numbers[i] = _apply(op, numbers[i], real(words[i]))
     else:

@@ -234,7 +234,7 @@ def _measure(communicator: Communicator, options: Namespace, collective: str, me
     payload = Payload("float32", communicator.n_ranks, buffers)
     n_warm, n_timed = iterations(options, n_bytes)
     columns = [Column(collective, name, name, chunk, 0, is_in_place=True) for name, chunk in starters]
-    runners = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
+    runners = [Runner(communicator, column, buffer, other, buffers.synchronize) for column in columns]
     for runner in runners:
         runner.verify(payload, is_blocking=True)
     buffer[...] = other[...] = 0

@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.data.records.decode import opencv
 from scaffe.errors import DataError
 
-LEVEL = 64  # posterised images keep one value of so many
+LEVEL = 64  # width of the intervals of values that posterising makes one
 CLIP_LIMIT = 4
 
 
@@ -25,7 +25,7 @@ def add_noise(p: Any, image: np.ndarray, rng: np.random.Generator) -> np.ndarray
         (height, width, channels), uint8; with ``convert_to_lab`` float32.
 
     Raises:
-        DataError: a step does not suit images of so many channels.
+        DataError: a step does not work with the image's number of channels.
     """
     try:
         spoiled = _colours(p, _sharpness(p, image), rng)

@@ -30,8 +30,8 @@ class AnnosetOptions:
         detection: lines name files of annotations; otherwise they have labels, as for convert_imageset.
         label_type: kind of those files: xml, json or txt.
         labels: the classes' labels by name.
-        min_dim: smaller images are enlarged until their shorter side has so many pixels; 0: no.
-        max_dim: larger images are shrunk until their longer side has at most so many pixels; 0: no.
+        min_dim: smaller images are enlarged until their shorter side has this many pixels; 0: no.
+        max_dim: larger images are shrunk until their longer side has at most this many pixels; 0: no.
     """
 
     images: ImagesetOptions = field(default_factory=ImagesetOptions)

@@ -139,7 +139,7 @@ class Prefetcher(Generic[Job, Slot]):
                 thread = Thread(ring.work, f"reader-{i}")
                 thread.start()
                 ring.threads.append(thread)
-        except UserError:  # no room for so many
+        except UserError:  # the system refuses another thread
             self.close()
             raise
 

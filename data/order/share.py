@@ -109,10 +109,10 @@ class Share:
         n_test_iterations: test_iter of a TEST net; 0 if every rank reads all of the data, without end.
         first_test: number of tests before this run.
         first_iteration: iteration at which this run starts; ``first_batch`` is the count at this iteration.
-        portion: TRAIN batches are portions that are asked for by their first visits, of so many samples (0: the net's
-            batch size); None where batches follow one another.
-        cache_bytes: how much of what was read in portions is kept.
-        sharing: ranks that share a net, as many replicas of it as there are: each of a replica reads as many samples.
+        portion: samples of a portion (0: the net's batch size), if TRAIN batches are portions, each asked for by its
+            first visit; None if batches follow one another.
+        cache_bytes: bytes of samples read in portions that are kept.
+        sharing: ranks of a replica of the net; each reads an equal part of the replica's batch.
         batch: the batch size of the training net, once it has a feed; 0 before.
     """
 
@@ -196,7 +196,7 @@ class Share:
 
 
 class GivenVisits(Share):
-    """A share that somebody else decides on.
+    """A share whose visits are given, as by a coordinator.
 
     Args:
         given: visits of each batch.

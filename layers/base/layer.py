@@ -189,7 +189,7 @@ class Layer:
         """
         return None
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
+    def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """Prepare native calls that do what ``forward``, or ``forward_fused`` if ``fused``, does on these blobs as long
         as they keep their memory; None if the layer needs the interpreter."""
         return None

@@ -116,7 +116,7 @@ def best_boxes(boxes: np.ndarray, scores: np.ndarray, least_score: float, p: Any
         boxes: (P, 4), contiguous.
         scores: (P,).
         least_score: only scores above it count.
-        p: the NonMaximumSuppressionParameter message; with ``top_k`` only so many boxes, the best, are looked at.
+        p: the NonMaximumSuppressionParameter message; with ``top_k`` only the ``top_k`` best boxes are compared.
 
     Returns:
         int64, indices of the boxes that stay, by falling score; of equal scores the first comes first.

@@ -245,7 +245,7 @@ def mean_grids(corners: np.ndarray, pooled: tuple[int, int], ratio: int) -> Grid
         ratio: samples of a bin along each axis; 0 or less: as many as it has pixels, rounded up.
 
     Raises:
-        LayerError: so many that it would not end.
+        LayerError: a bin would have more than ``MOST_SAMPLES`` samples along an axis.
     """
     starts, n_bins = corners[:, 1::-1], np.array(pooled)
     steps = np.maximum(corners[:, :1:-1] - starts, 1) / n_bins  # of the bins: rows, columns

@@ -68,7 +68,7 @@ class InnerProduct(FusesRelu):
         if self._plain_top is not None:
             self.context.kernels.copy_part(top[0].data, self._plain_top)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
+    def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
         if self._plain_top is not None or self.blobs[0].kernel_copy is not None:
             return None

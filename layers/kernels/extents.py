@@ -38,12 +38,12 @@ WORD = np.dtype(np.uint32)
 
 
 def n_words(n_elems: int) -> int:
-    """Words for the sign mask of so many elements."""
+    """The number of words in the sign mask of ``n_elems`` elements."""
     return -(-n_elems // TOGETHER) * LANES
 
 
 def expect_words(n_elems: int, mask: Any) -> None:
-    """Raise LayerError unless the words are those for so many elements."""
+    """Raise LayerError unless ``mask`` has the words for ``n_elems`` elements."""
     if mask.size != n_words(n_elems):
         raise mismatch(n_words(n_elems), mask.size)
 
@@ -51,7 +51,7 @@ def expect_words(n_elems: int, mask: Any) -> None:
 BLOCK_BYTES = 32 << 20
 """Size of a block of rows. In smaller ones, copying the factors costs more: for the gradient of CaffeNet's fc6, 7 to
 10 % with blocks of 16 MB, 2 to 5 % with these."""
-ROW_UNIT = 16  # a block has a multiple of so many rows, so that each begins at a cache line
+ROW_UNIT = 16  # a block's rows are a multiple of it, so that each block begins at a cache line
 
 
 def row_blocks(n_rows: int, row_bytes: int) -> list[slice]:

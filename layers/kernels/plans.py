@@ -73,7 +73,7 @@ class InferencePlan(Protocol):
     def forward(self, x: Array, y: Array, added: Array | None = None) -> None:
         """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may be y."""
 
-    def bind(self, x: Array, y: Array, added: Array | None = None) -> PreparedCalls | None:
+    def prepare_calls(self, x: Array, y: Array, added: Array | None = None) -> PreparedCalls | None:
         """Prepare ``forward`` on these arrays, which keep their memory; None if native code cannot run it."""
 
 
@@ -97,16 +97,16 @@ class PreparedCalls(Protocol):
 
 
 @runtime_checkable
-class Bindable(Protocol):
+class Preparable(Protocol):
     """A plan whose ``forward`` can be prepared for arrays that keep their memory."""
 
-    def bind(self, *arrays: Array) -> PreparedCalls | None:
+    def prepare_calls(self, *arrays: Array) -> PreparedCalls | None:
         """Prepare ``forward`` on these arrays, which must stay alive; None if native code cannot run it."""
 
 
 def prepared(plan: Any, *arrays: Array) -> PreparedCalls | None:
     """The prepared calls of a plan's ``forward``; None if the plan has none."""
-    return plan.bind(*arrays) if isinstance(plan, Bindable) else None
+    return plan.prepare_calls(*arrays) if isinstance(plan, Preparable) else None
 
 
 class PoolingPlan(Protocol):

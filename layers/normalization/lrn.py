@@ -59,7 +59,7 @@ class Lrn(Layer):
         """Write the top."""
         self._plan.forward(bottom[0].data_flat, top[0].data_flat)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
+    def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
         return prepared(self._plan, bottom[0].data_flat, top[0].data_flat)
 

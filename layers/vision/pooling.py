@@ -107,7 +107,7 @@ class Pooling(Layer):
         else:
             self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
 
-    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
+    def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
         """See Layer."""
         if self._method == "STOCHASTIC" or len(top) > 1:
             return None

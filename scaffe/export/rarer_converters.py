@@ -94,8 +94,8 @@ def shuffle_channel(graph: Graph, node: Node) -> None:
     group = node.param.shuffle_channel_param.group
     apart = graph.constant([n, group, channels // group, *space], np.int64)
     split = graph.add("Reshape", [graph.bottom(node), apart])
-    turned = graph.add("Transpose", [split], perm=[0, 2, 1, *range(3, 3 + len(space))])
-    graph.add("Reshape", [turned, graph.constant([n, channels, *space], np.int64)], top_of(graph, node))
+    transposed = graph.add("Transpose", [split], perm=[0, 2, 1, *range(3, 3 + len(space))])
+    graph.add("Reshape", [transposed, graph.constant([n, channels, *space], np.int64)], top_of(graph, node))
 
 
 @converts("Reduction")

@@ -63,8 +63,8 @@ class FlatParams:
         data, diff: the flat buffers, (n_elems,), of parameters and gradients; after ``divide``, ``Pieces``.
         slices: each parameter's interval of the buffers, in elements.
         n_elems: length of each buffer, padding included.
-        bring: fetches all parameters into memory where a memory plan has offloaded some; call it before reading them
-            outside of the passes.
+        fetch_all: fetches all parameters into memory where a memory plan has offloaded some; call it before reading
+            them outside of the passes.
         waits_on_host: whether they were made in host memory, until ``move`` or ``divide``.
         copies: copies of the parameters for kernels of a half type, (n_elems,); None if there are none.
     """
@@ -75,7 +75,7 @@ class FlatParams:
                  memory: ParamMemory | None = None) -> None:
         self.params, self.zeros = params, in_pages if memory is not None and memory.stays else zeros
         self.waits_on_host = memory is not None and not memory.stays
-        self.bring: Callable[[], None] = _nothing
+        self.fetch_all: Callable[[], None] = _nothing
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]
         self.dtype = np.dtype(dtype)
@@ -169,7 +169,7 @@ class FlatParams:
         return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """All parameters, (n_elems,), after ``bring``: the buffer itself, or of pieces a copy in host memory."""
+        """All parameters, (n_elems,), after ``fetch_all``: the buffer itself, or of pieces a copy in host memory."""
         return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:

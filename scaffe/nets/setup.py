@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from scaffe.data.feeds.layer_feed import ReaderOptions, Share
 from scaffe.errors import UserError
+from scaffe.flags import MOST, Flags, whole
 from scaffe.layers.base.context import Context, ParamMemory
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
@@ -40,6 +42,17 @@ class Selection:
     phase: int
     level: int | None = 0
     stages: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(options: Namespace, phase: str) -> Selection:
+        """Read the flags that ``add_state_flags`` adds. ``phase``: TRAIN or TEST."""
+        return Selection(PHASES[phase], options.level, tuple(filter(None, options.stage.split(","))))
+
+
+def add_state_flags(flags: Flags) -> None:
+    """Add -level and -stage to a command's flags."""
+    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
 
 
 def seed_of(random_seed: int) -> int:

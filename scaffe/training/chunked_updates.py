@@ -50,9 +50,9 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
 def attach(solver: Solver, state: ChunkedState[Bucket], executor: Executor) -> None:
     """Have a solver's layers updated within an executor's steps, and tensors fetched for those who read them whole."""
     parameters, histories = state.numbers(executor)
-    solver.net.params.bring = partial(executor.fetch, parameters)
+    solver.net.params.fetch_all = partial(executor.fetch, parameters)
     for updater in _updaters(solver):
-        updater.bring = partial(executor.fetch, histories)
+        updater.fetch_all = partial(executor.fetch, histories)
         updater.around = partial(state.around, executor)
     executor.updates = state.updates(executor, partial(_update, solver))
 

@@ -36,7 +36,7 @@ def gather_histories(updater: Updater, communicator: Communicator, root: int = 0
 
 def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> list[Part]:
     """The parts of one history that an updater holds, of those included that other ranks own if ``with_copies``."""
-    updater.bring()
+    updater.fetch_all()
     shards = updater.everything if with_copies else updater.shards
     return [(shard.interval.start, shard.history(index)) for shard in shards]
 

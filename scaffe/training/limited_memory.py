@@ -117,7 +117,7 @@ def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: Limi
     """Have test nets fetch parameters sequentially, if they do not all fit in memory."""
     parameters, limit, executor = state.parameters(tier.executor), tier.limit, tier.executor
     for test in solver.test_nets:
-        sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.bring, executor.release)
+        sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.fetch_all, executor.release)
         test.tiers.append(sequential)
         needed = limit.unmovable + sequential.most_bytes
         if needed > limit.n_bytes:

@@ -40,7 +40,7 @@ class Updater:
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
             write of the buffer.
-        bring: has all histories in memory, where a memory plan may have moved them; called before they are read.
+        fetch_all: fetches all histories into memory if a memory plan has offloaded some; call it before reading them.
         whole: gives memory for whole histories, which ranks or shards hold in parts.
         around: gives a with-block in which a shard and its histories are in memory.
         updated: called there when the shard has been updated.
@@ -57,7 +57,7 @@ class Updater:
         self.gradient_scale = 1.0
         self.keeps_step = bool(param.snapshot_diff)
         self.writes_copies = False
-        self.bring: Callable[[], None] = _nothing
+        self.fetch_all: Callable[[], None] = _nothing
         self.whole: Allocate = np.zeros
         self.around: Callable[[ShardUpdater], AbstractContextManager[Any]] = lambda shard: nullcontext()
         self.updated: Callable[[ShardUpdater], None] = lambda shard: None
@@ -168,7 +168,7 @@ class Updater:
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """
-        self.bring()
+        self.fetch_all()
         for shard in self.everything:
             shard.load(index, start, values)
 

@@ -46,7 +46,7 @@ def planned(case: str, adds: bool, slope: float | None = 0.25):
 @pytest.mark.parametrize("case", SPECS)
 def test_they_compute_what_forward_does(case, adds, n_threads):
     plan, x, y, added = planned(case, adds)
-    calls = plan.bind(x, y, added)
+    calls = plan.prepare_calls(x, y, added)
     for factor in (1, -2):
         x *= factor
         assert calls.run() == len(calls) and (len(calls) == 1 or isinstance(plan, Winograd))
@@ -54,7 +54,7 @@ def test_they_compute_what_forward_does(case, adds, n_threads):
         plan.forward(x, expected, added)
         np.testing.assert_array_equal(y, expected)
     if adds:
-        plan.bind(x, added, added).run()
+        plan.prepare_calls(x, added, added).run()
         np.testing.assert_allclose(added, y, rtol=1e-5, atol=1e-5 * float(np.abs(y).max()))
 
 
@@ -63,7 +63,7 @@ def test_some_in_a_row_keep_their_arrays(n_threads):
         """Of the first's arrays, and what it keeps, nobody else knows."""
         first, *arrays = planned("pixels in parts", False)
         second, x, z, added = planned("pixels in parts", True)
-        return first.bind(*arrays) + second.bind(x, z, added), z, second.forward, x, added
+        return first.prepare_calls(*arrays) + second.prepare_calls(x, z, added), z, second.forward, x, added
 
     calls, z, forward, x, added = chain()
     gc.collect()
@@ -76,7 +76,7 @@ def test_some_in_a_row_keep_their_arrays(n_threads):
 def test_they_suit_the_thread_and_the_threads_that_they_were_made_for():
     cpu.set_threads(1)
     plan, x, y, _ = planned("pixels in parts", False)
-    calls, seen = plan.bind(x, y), []
+    calls, seen = plan.prepare_calls(x, y), []
     thread = threading.Thread(target=lambda: seen.append(calls.is_valid()))
     thread.start()
     thread.join()
@@ -94,12 +94,12 @@ def test_an_array_that_is_too_short_is_refused():
     for case in ("by oneDNN", "pixels in parts"):
         plan, x, y, _ = planned(case, False)
         with pytest.raises(LayerError, match="elements"):
-            plan.bind(x[:-1], y)
+            plan.prepare_calls(x[:-1], y)
 
 
 def test_a_call_that_fails_ends_the_row():
     plan, x, y, _ = planned("by oneDNN", False)
-    calls = plan.bind(x, y)
+    calls = plan.prepare_calls(x, y)
     rows, keeps = calls._rows, calls._keeps
     broken = type(calls)([rows[0], (rows[0][0], 0, *rows[0][2:]), rows[0]], keeps)  # no primitive
     assert broken.run() == 1

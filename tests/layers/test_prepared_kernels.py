@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.jit import checks_bounds, compiled
-from scaffe.layers.kernels.cpu.threads import parts
-from scaffe.layers.kernels.cpu.threads import prepared_calls as bound_kernels
+from scaffe.layers.kernels.cpu.threads import parts, prepared_calls
 from scaffe.layers.kernels.cpu.threads.prepared_calls import prepare_parts, prepare_units
 
 pytestmark = pytest.mark.skipif(checks_bounds(), reason="native code has nobody to raise to")
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.skipif(checks_bounds(), reason="native code has nobody 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3])
 def n_threads(request, monkeypatch):
-    monkeypatch.setattr(bound_kernels, "LEAST_ELEMS", 1)
+    monkeypatch.setattr(prepared_calls, "LEAST_ELEMS", 1)
     parts.set_parts(request.param)
     yield request.param
     parts.set_parts(1)

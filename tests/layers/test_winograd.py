@@ -160,7 +160,7 @@ def test_prepared_calls_compute_every_block(n_threads, taps, n_output, group, is
         plan.set_weights(w, b)
         for name in ("bottom", "top", "scratch"):
             arrays.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
-        calls = plan.bind(x.reshape(-1), y.reshape(-1), added.reshape(-1))
+        calls = plan.prepare_calls(x.reshape(-1), y.reshape(-1), added.reshape(-1))
         assert len(calls) == 2 * -(-9 // 4) * (2 + group)
         assert calls.run() == len(calls)
     finally:

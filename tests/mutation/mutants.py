@@ -157,12 +157,12 @@ MUTANTS = (
     Mutant("scaffe/memory/run/testing_nets.py", "self._release(self._state)", "pass", SPILLED),
     Mutant("scaffe/memory/run/testing_nets.py", "self._release(self._done[step])", "pass", SPILLED),
     Mutant("scaffe/memory/backing/disk.py", "in self._shown & set(numbers)", "in set(numbers)", SPILLED),
-    Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", SPILLED),
+    Mutant("scaffe/training/strategies/downpour.py", "self._local.fetch_all()", "pass", SPILLED),
     *(Mutant("scaffe/training/chunked_updates.py", "changing_in_forward(parameters) if", "parameters if", tests)
       for tests in (SPILLED, REPLICAS)),
     *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.eager.taken)", "self._due = set()", tests)
       for tests in (SPILLED, REPLICAS)),
-    Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", REPLICAS),
+    Mutant("scaffe/training/strategies/downpour.py", "self._local.fetch_all()", "pass", REPLICAS),
     Mutant("scaffe/training/strategies/downpour.py", "or is_device(replica.net.context.kernels)", "", REPLICAS),
     Mutant("layers/kernels/device.py", "    current_stream().synchronize()", "    pass", REPLICAS),
     Mutant("scaffe/memory/backing/pinned.py",

@@ -60,13 +60,13 @@ class DeviceWindows:
     rank has closed it, and an allocation is the one call that all ranks are known to make together.
     """
 
-    def __init__(self, node_comm: Intracomm, settle: Callable[[], None], name: str) -> None:
+    def __init__(self, node_comm: Intracomm, synchronize: Callable[[], None], name: str) -> None:
         """Args:
             node_comm: the node's ranks.
-            settle: returns when none of this rank's collectives has work left on the device.
+            synchronize: returns when none of this rank's collectives has work left on the device.
             name: of this rank, in errors.
         """
-        self._comm, self._settle, self._name = node_comm, settle, name
+        self._comm, self._synchronize, self._name = node_comm, synchronize, name
         self._runtime = device.load().cuda.runtime
         self._number = device.load().cuda.Device().id
         self._windows: dict[int, _Window] = {}
@@ -133,7 +133,7 @@ class DeviceWindows:
         gone = set.intersection(*map(set, self._comm.allgather(list(self._retired))))
         if not gone:
             return
-        self._settle()
+        self._synchronize()
         windows = [self._retired.pop(serial) for serial in sorted(gone)]
         for address in (address for window in windows for address in window.opened):
             self._runtime.ipcCloseMemHandle(address)

@@ -1,1 +1,1 @@
-"""What goes from node to node: proxies of other nodes' shards, and the links that carry their messages and rows."""
+"""The server across nodes: proxies of other nodes' shards, and links that send their messages and rows."""

@@ -1,4 +1,4 @@
-"""The thread that carries a rank's messages and rows to and from other nodes; asleep while there are none."""
+"""The thread that sends and receives a rank's messages and rows between nodes; it sleeps while there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffe.collectives.server.nodes.links import Links, PollingInterval
 from scaffe.collectives.server.nodes.proxy import Action, Arrivals, Proxy, Push
 from scaffe.collectives.server.nodes.transfers import ContiguousSpan, Incoming, Outgoing, RowPlacement, Staging
 from scaffe.collectives.server.protocol.keeper import Send
-from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.mailbox import Mailbox, MailboxThread
 from scaffe.collectives.server.protocol.messages import (
     N_NUMBERS,
     Clock,
@@ -33,11 +33,10 @@ from scaffe.collectives.server.protocol.messages import (
 )
 from scaffe.collectives.server.shards.copies import Stage
 from scaffe.collectives.server.tables.roles import Roles
-from scaffe.threads import Thread
 
 
-class Gateway:
-    """The traffic of one rank with other nodes: for its own shard, and as proxy for shards of theirs.
+class Gateway(MailboxThread):
+    """Sends and receives one rank's messages with other nodes: of its own shard, and of proxies for their shards.
 
     Args:
         rank: this one.
@@ -53,6 +52,7 @@ class Gateway:
     def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],
                  Links], proxies: Mapping[int, Proxy], placement: RowPlacement, stages: Mapping[int, Stage],
                  fail: Callable[[BaseException], None]) -> None:
+        super().__init__(f"scaffe-gateway-{rank}")
         self._roles, self._proxies, self._placement, self._fail = roles, proxies, placement, fail
         self._stages = stages
         self._mail = store.gateway_mail[rank]
@@ -63,20 +63,8 @@ class Gateway:
         self._arrivals: dict[tuple[int, int], Arrivals] = defaultdict(Arrivals)  # by shard and sending node
         self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
         self._staging, self._backlog = Staging(store.tier), deque[Letter]()
-        self._is_stopped = False
         self._links = links(self._came)
-        self._thread = Thread(self._run, f"scaffe-gateway-{rank}")
         self._thread.start()
-
-    def join(self, seconds: float) -> bool:
-        """Wait until everything has been carried, at most ``seconds``. Returns whether it has."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread, whatever there is to carry."""
-        self._is_stopped = True
-        self._thread.join()
 
     # --- the thread
 
@@ -91,7 +79,7 @@ class Gateway:
             self._fail(error)
 
     def _take(self, numbers: np.ndarray, seconds: float) -> int:
-        """Deal with all mail; wait so long for the first. Returns how much there was."""
+        """Handle all messages in the mailbox; wait ``seconds`` for the first. Returns how many there were."""
         n_letters = 0
         while self._backlog or self._mail.take(numbers, 0.0 if n_letters else seconds, n_spins=1):
             n_letters += 1
@@ -99,7 +87,7 @@ class Gateway:
         return n_letters
 
     def _put(self, mail: Mailbox, numbers: np.ndarray) -> None:
-        """Put a message into a local mailbox; while it is full, keep one's own from filling."""
+        """Put a message into a local mailbox. While it is full, this rank's own mailbox is emptied into the backlog."""
         mail.put(numbers, self._set_aside, 0.01)
 
     def _set_aside(self) -> None:
@@ -121,7 +109,7 @@ class Gateway:
             self._finish(sender)
 
     def _carry_out(self, shard: int, actions: Sequence[Action]) -> None:
-        """What a proxy wants done."""
+        """Carry out a proxy's actions."""
         for action in actions:
             if isinstance(action, Push):
                 self._push(shard, action)
@@ -137,7 +125,7 @@ class Gateway:
         self._links.send(self._roles.shards[shard], encode(push.update, push.update.worker, shard), transfer)
 
     def _answer(self, shard: int, worker: int, message: Ready | Release) -> None:
-        """From a shard of ours to a worker, or all workers, of another node."""
+        """Send an answer of this rank's shard to a worker, or all workers, of another node."""
         peer = self._roles.carrier(self._roles.node_of_worker(worker), shard)
         if isinstance(message, Release):
             self._links.tell(peer, encode(message, shard, worker))
@@ -146,14 +134,14 @@ class Gateway:
         self._links.send(peer, encode(message, shard, worker), Outgoing([values], span, self._staging, _nothing))
 
     def _copy(self, shard: int, copy: Copy) -> None:
-        """A shard of ours sends a chunk of its histories to their second copy."""
+        """Send a chunk of the histories of this rank's shard to their second copy."""
         array, peer = self._stages[shard].array(copy.chunk), self._roles.copier(shard)
         if peer is not None:
             transfer = Outgoing([array], ContiguousSpan.all_of(array), self._staging, _nothing, yields=True)
             self._links.send(peer, encode(copy, shard), transfer)
 
     def _finish(self, shard: int) -> None:
-        """A shard of ours is done: every other node gets its last values."""
+        """Send the last values of this rank's shard, which is done, to every other node."""
         for node in self._nodes:
             for table in range(self._placement.n_tables):
                 values, span = self._placement.held(table, shard)
@@ -187,12 +175,12 @@ class Gateway:
             self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))
 
     def _keep(self, shard: int, copy: Copy) -> None:
-        """A chunk of the copy has come, all of it."""
+        """Store a chunk of the copy that has been received."""
         self._stages[shard].place(copy.chunk)
         self._links.tell(self._roles.shards[shard], encode(Kept(copy.chunk), shard, shard))
 
     def _note_clock(self, message: ToShard) -> None:
-        """Keep other nodes' clocks for errors that name the slowest."""
+        """Record other nodes' clocks, for errors that name the slowest worker."""
         if isinstance(message, Clock):
             workers = self._roles.workers_on(self._roles.node_of_worker(message.worker))
             self._clocks[list(workers)] = message.clock + 1
@@ -205,7 +193,7 @@ class Gateway:
             self._put(self._shard_mail[shard], encode(message, message.worker, shard))
 
     def _expect(self, shard: int, worker: int, message: Ready | Final, tag: int, peer: int) -> None:
-        """Rows for this node's copy of a table are received one answer after the other: rows may be the same."""
+        """Receive rows for this node's copy of a table, one answer after the other: their rows may overlap."""
         if isinstance(message, Ready):
             table = self._placement.table_of(message.batch)
             values, span = self._placement.read(message.batch, worker, shard)

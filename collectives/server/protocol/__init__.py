@@ -1,1 +1,1 @@
-"""What workers and shards say to one another, and who may go how far ahead: messages, mailboxes, clocks."""
+"""The protocol of workers and shards: messages, mailboxes, and the clocks that bound staleness."""

@@ -14,6 +14,7 @@ from numba import carray
 
 from scaffe.collectives.shared.atomics import add_word, as_pointer, store_word, wait_for, wake
 from scaffe.jit import compiled
+from scaffe.threads import Thread
 
 LINE_BYTES = 64
 N_NUMBERS = 7
@@ -71,6 +72,30 @@ class Mailbox:
             return False
         self._taken = (self._taken + 1) & 0xFFFFFFFF
         return True
+
+
+class MailboxThread:
+    """The base of threads that handle the messages of a mailbox, until all is done or they are stopped."""
+
+    def __init__(self, name: str) -> None:
+        """Args:
+            name: the thread's. The derived class starts ``_thread``, which runs ``_run``.
+        """
+        self._is_stopped = False
+        self._thread = Thread(self._run, name)
+
+    def join(self, seconds: float) -> bool:
+        """Wait until all is done, at most ``seconds``. Returns whether it is."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread, whatever messages it has not handled."""
+        self._is_stopped = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        raise NotImplementedError
 
 
 def _timespec(seconds: float) -> np.ndarray:

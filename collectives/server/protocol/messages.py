@@ -12,9 +12,9 @@ import numpy as np
 from scaffe.collectives.messages import Codec, Form, message
 
 Source = tuple[int, int]
-"""What goes from node to node by itself: a batch, and the worker whose rows they are, or the node's label."""
+"""What is sent between nodes separately: a batch, and the worker whose rows they are, or the node's label."""
 Settings = tuple[float, float]
-"""What a rule is told of one update: a learning rate, and how many iterations were done before."""
+"""Parameters of one update: a learning rate, and how many iterations were done before."""
 
 
 @message
@@ -57,7 +57,7 @@ class Read:
 
 @message
 class WorkerLeft:
-    """A worker makes no more updates: from now on nobody waits for it."""
+    """A worker makes no more updates: nobody waits for it any longer."""
 
     worker: int
 
@@ -80,7 +80,7 @@ class Release:
 
 @message
 class Final:
-    """To a node, once all workers have left: the shard's part of a table follows, as it is now and remains."""
+    """To a node, once all workers have left: the shard's final part of a table follows."""
 
     table: int
 
@@ -94,7 +94,7 @@ class Copy:
 
 @message
 class Kept:
-    """To a shard: the chunk is in its place in the second copy."""
+    """To a shard: its second copy has the chunk."""
 
     chunk: int
 

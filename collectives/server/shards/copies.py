@@ -22,7 +22,7 @@ def updates_a_round(n_workers: int, slack: float) -> int:
     return n_workers if slack else 1
 
 
-class Copying:
+class CopySchedule:
     """Decides which chunk of a shard is sent to its copy next. At first the copy equals the shard.
 
     Args:
@@ -136,30 +136,30 @@ class Copier:
     """Sends one shard's chunks to their second copy, in the shard's thread.
 
     Args:
-        copying: decides.
+        schedule: decides which chunk is sent next.
         stage: where chunks lie on their way; None where there is no copy.
         table_of: by batch, the table's number.
     """
 
-    def __init__(self, copying: Copying, stage: Stage | None, table_of: Sequence[int]) -> None:
-        self._copying, self._stage, self._table_of = copying, stage, table_of
+    def __init__(self, schedule: CopySchedule, stage: Stage | None, table_of: Sequence[int]) -> None:
+        self._schedule, self._stage, self._table_of = schedule, stage, table_of
 
     @property
     def is_under_way(self) -> bool:
         """Whether a chunk is on its way."""
-        return self._copying.is_under_way
+        return self._schedule.is_under_way
 
     def must_wait(self, batch: int) -> bool:
         """Whether an update of the batch has to wait for the copy."""
-        return self._copying.must_wait(self._table_of[batch])
+        return self._schedule.must_wait(self._table_of[batch])
 
     def made(self, batch: int) -> None:
         """The shard has made an update of a batch."""
-        self._copying.made(self._table_of[batch])
+        self._schedule.made(self._table_of[batch])
 
     def begin(self) -> Copy | None:
         """The message for the chunk to be sent now, if any. From here on the histories may change."""
-        number = self._copying.begin()
+        number = self._schedule.begin()
         if number is None or self._stage is None:
             return None
         self._stage.fill(number)
@@ -167,4 +167,4 @@ class Copier:
 
     def kept(self) -> None:
         """The chunk that was under way has been received."""
-        self._copying.kept()
+        self._schedule.kept()

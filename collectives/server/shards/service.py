@@ -1,4 +1,4 @@
-"""The thread that runs one shard: it takes messages, carries out the keeper's actions, and sleeps while idle."""
+"""The thread that runs one shard: it receives messages, carries out the keeper's actions, and sleeps while idle."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from scaffe.collectives.server.protocol.keeper import Action, Apply, Keeper
-from scaffe.collectives.server.protocol.mailbox import Mailbox
+from scaffe.collectives.server.protocol.mailbox import Mailbox, MailboxThread
 from scaffe.collectives.server.protocol.messages import N_NUMBERS, Kept, Read, ToShard, Update, decode, encode
 from scaffe.collectives.server.shards.copies import Copier
 from scaffe.collectives.server.shards.shard import BatchSteps
-from scaffe.threads import Thread
 
 TICK_SECONDS = 0.1
-"""How long a recovery waits for the thread at most, which sleeps where nobody asks for anything."""
+"""How long the thread sleeps at most while no message comes: a recovery waits for it."""
 
 
-class Service:
+class Service(MailboxThread):
     """One running shard and its thread, which ends when all workers have left.
 
     Args:
@@ -32,33 +31,21 @@ class Service:
         fail: called in the shard's thread with the error that ended it.
 
     Attributes:
-        n_reads, n_updates: how many the shard has been asked for and has been told of: of another node once for all
-            its workers where they are one there.
-        look: called now and then in the thread; may raise CommError, where tables are damaged.
+        n_reads, n_updates: messages so far; those of another node's workers that its proxy has merged count once.
+        look: called now and then in the thread; raises CommError where tables are damaged.
     """
 
     def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
                  workers: Mapping[int, Mailbox], gateway: Mailbox | None, copier: Copier,
                  fail: Callable[[BaseException], None]) -> None:
+        super().__init__(f"scaffe-shard-{number}")
         self._keeper = keeper
         self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
         self._gateway, self._copier = gateway, copier
         self.look: Callable[[], None] = lambda: None
         self._actions = deque[Action]()
         self.n_reads = self.n_updates = 0
-        self._is_stopped = False
-        self._thread = Thread(self._run, f"scaffe-shard-{number}")
         self._thread.start()
-
-    def join(self, seconds: float) -> bool:
-        """Wait until all workers have left, at most ``seconds``. Returns whether they have."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread, whatever it has been told and has not done."""
-        self._is_stopped = True
-        self._thread.join()
 
     def _run(self) -> None:
         numbers = np.empty(N_NUMBERS, np.int64)
@@ -84,7 +71,7 @@ class Service:
             self._actions.extend(self._keeper.handle(message))
 
     def _go_on(self) -> None:
-        """All that can be done now; an update that has to wait for the copy holds up all that comes after it."""
+        """Carry out all actions that can be; an update that has to wait for the copy holds up those behind it."""
         while self._actions and not self._must_wait(self._actions[0]):
             self._carry_out(self._actions.popleft())
         copy = self._copier.begin() if self._keeper.workers or self._actions else None
@@ -109,4 +96,4 @@ class Service:
 
 
 class _Stopped(Exception):
-    """Nobody takes from a full mailbox any longer."""
+    """Ends the thread while it waits for room in a mailbox."""

@@ -1,1 +1,1 @@
-"""What ranks declare: tables and batches of their rows, and who is worker or shard on which node. Pure."""
+"""Tables and batches of their rows, and which ranks are workers or hold shards on which node. Pure."""

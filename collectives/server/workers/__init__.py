@@ -1,1 +1,1 @@
-"""A worker's side: its batches, its sequence of calls, and who sends and takes its messages."""
+"""A worker: its batches and buffers, its sequence of calls, and the threads that send and receive for it."""

@@ -1,4 +1,4 @@
-"""A worker's communication: sends the messages that its client produces and waits for the shards' answers."""
+"""A worker's communication: sends its client's messages and waits for the shards' answers."""
 
 from __future__ import annotations
 

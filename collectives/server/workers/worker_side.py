@@ -1,4 +1,4 @@
-"""What a rank declares and does as a worker: its batches, its local tables, its sequence of calls."""
+"""A rank as a worker: it declares batches and local tables, and runs and records iterations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scaffe.collectives.server.workers.worker import Worker
 
 
 class WorkerSide:
-    """The worker's side of a ParameterServer.
+    """The worker's part of a ParameterServer.
 
     Args:
         slack: the server's.

@@ -13,7 +13,7 @@ from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import RowwisePlan, WeightedPlan
 
 MOST_ROWS = 4
-"""Up to so many rows it is faster than oneDNN: measured 2.0 times for one row of CaffeNet's fc6, 1.2 times for four."""
+"""For at most this many rows it is faster than oneDNN: 2.0 times for one row of CaffeNet's fc6, 1.2 times for four."""
 AT_ONCE = 4  # outputs computed together: four streams of weights use more of the memory's bandwidth than one
 LEAST_WEIGHTS = 1 << 20  # of a part: handing one to a thread takes as long as reading them
 REORDERED = {"reassoc", "contract"}  # lets sums be vectorized
@@ -40,9 +40,9 @@ class GemvProducts:
         """y = x wᵀ + b, then a ReLU if a slope is given."""
         in_units(_products, *self._ranges, *self._arguments(x, w, b, y, relu_slope))
 
-    def bind(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+    def prepare_calls(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
              relu_slope: float | None = None) -> NativeCalls | None:
-        """See Bindable. ``x`` may be a view of images that are stored in another order than the weights."""
+        """See Preparable. ``x`` may be a view of images that are stored in another order than the weights."""
         ordered = x if x.flags.c_contiguous else np.empty(x.shape, np.float32)
         products = prepare_units(_products, *self._ranges, *self._arguments(ordered, w, b, y, relu_slope))
         if ordered is x or products is None:

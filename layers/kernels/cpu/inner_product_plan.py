@@ -88,15 +88,15 @@ def _products(first: int, stop: int, gy: np.ndarray, column: int, panels: np.nda
     """Compute rows [first, stop) of gw = gyᵀ x, or gw += gyᵀ x if ``adds``, for gy from a column on: all columns of
     eight rows before the next rows."""
     m, k = len(gy), zeros.size
-    turned = np.empty(TALL * m, np.float32)
+    transposed = np.empty(TALL * m, np.float32)
     for i in range(first, stop, TALL):
         n_rows = min(TALL, stop - i)
         for j in range(m):
             for r in range(n_rows):
-                turned[r * m + j] = gy[j, column + i + r]
+                transposed[r * m + j] = gy[j, column + i + r]
         for p in range(k // COLUMNS):
             panel = p * m * COLUMNS
-            multiply_few(n_rows, turned, panels, zeros, gw, adds, np.float32(1), gw, (
+            multiply_few(n_rows, transposed, panels, zeros, gw, adds, np.float32(1), gw, (
                 0, m, m, panel, panel, p * COLUMNS, i * k + p * COLUMNS, k))
 
 

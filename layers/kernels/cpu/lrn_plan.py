@@ -49,8 +49,8 @@ class Lrn:
         self._kept += k
         np.multiply(x, self._kept ** -beta, out=y)
 
-    def bind(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
-        """See Bindable."""
+    def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
+        """See Preparable."""
         if self.spec.within:
             return None
         x, y = x.reshape(self._shape), y.reshape(self._shape)

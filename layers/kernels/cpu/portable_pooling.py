@@ -42,8 +42,8 @@ class Pooling:
         if mask is not None:
             mask.reshape(self._out)[...] = self._places
 
-    def bind(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
-        """See Bindable."""
+    def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
+        """See Preparable."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         is_mean = self.spec.method == "AVE"
         kernel, args = (_average, (x, y)) if is_mean else (_maximum, (x, y, self._places))

@@ -13,7 +13,7 @@ from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.extents import expect_shape
 from scaffe.layers.kernels.specs import LossSpec
 
-LEAST_POWERS = 1 << 14  # of a part: handing one to a thread takes as long as so many exponentials
+LEAST_POWERS = 1 << 14  # of a part: handing one to a thread takes as long as this many exponentials
 EACH = 16  # rows at a time
 REORDERED = {"reassoc"}  # lets sums be vectorized
 

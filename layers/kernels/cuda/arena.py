@@ -65,7 +65,7 @@ class Arena:
 
     @property
     def n_bytes(self) -> int:
-        """What it has now, without what captured graphs alone use."""
+        """The bytes of the current memory, without older memory that only captured graphs use."""
         return _blocks().n_bytes
 
     def take(self, *parts: Part) -> list[Any]:
@@ -77,7 +77,7 @@ class Arena:
         _blocks().pin()
 
     def forget(self) -> None:
-        """Begin anew, with no memory on any device."""
+        """Free the memory on all devices."""
         _blocks.cache_clear()
 
 

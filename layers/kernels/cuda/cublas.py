@@ -96,19 +96,19 @@ class Matrix(NamedTuple):
     Attributes:
         at: the address of its first element.
         row: elements between the starts of two rows.
-        turned: use the transpose.
+        transposed: use the transpose.
         step: elements between two matrices of a batch.
     """
 
     at: int
     row: int
-    turned: bool = False
+    transposed: bool = False
     step: int = 0
 
 
-def matrix(a: Any, turned: bool = False) -> Matrix:
+def matrix(a: Any, transposed: bool = False) -> Matrix:
     """A whole C-contiguous array of two axes."""
-    return Matrix(a.data.ptr, max(a.shape[1], 1), turned)
+    return Matrix(a.data.ptr, max(a.shape[1], 1), transposed)
 
 
 def columns(a: Any, chosen: slice) -> Matrix:
@@ -133,7 +133,7 @@ def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tu
     real = wide(dtypes[0])
     one, keep = _SCALARS[real.name, 1].ctypes.data, _SCALARS[real.name, int(add)].ctypes.data
     compute = COMPUTE_64F if real == np.float64 else _compute(narrow)
-    sizes = (int(b.turned), int(a.turned), n, m, k, one)
+    sizes = (int(b.transposed), int(a.transposed), n, m, k, one)
     if n_batch == 1:
         cublas().gemm(*sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep, c.at, result, c.row, compute,
                       DEFAULT_ALGORITHM)

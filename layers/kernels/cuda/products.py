@@ -121,7 +121,7 @@ class Convolution:
         for i, (start, n_images) in enumerate(self._blocks()):
             self._unfold(x, columns, start, n_images)
             n_rows, (outs, ins) = n_images * self._n_out, self._group_sizes()
-            multiply(outs, ins, n_rows, self._output_matrix(gy, start)._replace(turned=True),
+            multiply(outs, ins, n_rows, self._output_matrix(gy, start)._replace(transposed=True),
                      self._column_matrix(columns, n_rows), self._kernel_matrix(gradient, False),
                      (self._dtype, gradient.dtype), add=i > 0, n_batch=self.spec.group)
         self._weights.bring_back(gradient, gw, overwrite)
@@ -157,9 +157,9 @@ class Convolution:
         _, ins = self._group_sizes()
         return Matrix(columns.data.ptr, ins, step=n_rows * ins)
 
-    def _kernel_matrix(self, kernels: Any, turned: bool) -> Matrix:
+    def _kernel_matrix(self, kernels: Any, transposed: bool) -> Matrix:
         outs, ins = self._group_sizes()
-        return Matrix(kernels.data.ptr, ins, turned, outs * ins)
+        return Matrix(kernels.data.ptr, ins, transposed, outs * ins)
 
     def _output_matrix(self, y: Any, start: int) -> Matrix:
         outs, _ = self._group_sizes()
@@ -213,8 +213,8 @@ class InnerProduct:
         """See RowwisePlan; with ``transpose`` all of them alone."""
         x, gy, gw = x.reshape(self._m, self._k), gy.reshape(self._m, self._n), gw.reshape(-1, self._w[0][1])
         left, right = (matrix(x), matrix(gy)) if self._transpose else (columns(gy, rows), matrix(x))
-        multiply(gw.shape[0], gw.shape[1], self._m, left._replace(turned=True), right, matrix(gw), (x.dtype, gw.dtype),
-                 add=not overwrite)
+        multiply(gw.shape[0], gw.shape[1], self._m, left._replace(transposed=True), right, matrix(gw),
+                 (x.dtype, gw.dtype), add=not overwrite)
 
     def backward_bias(self, gy: Any, gb: Any, overwrite: bool = True) -> None:
         """See RowwisePlan."""

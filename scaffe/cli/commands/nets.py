@@ -13,7 +13,7 @@ from scaffe.errors import UserError
 from scaffe.files import upgrade_model, write_text
 from scaffe.files.repair import repair_net
 from scaffe.files.upgrade_forks import scales_too
-from scaffe.flags import MOST, Flags, whole
+from scaffe.flags import Flags
 from scaffe.layers.base.layer import layer_types
 from scaffe.nets import graph
 from scaffe.nets.setup import PHASES
@@ -118,18 +118,17 @@ def export_onnx(argv: Sequence[str]) -> int:
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.export.onnx_model import onnx_model
     from scaffe.nets.devices import load_kernels
-    from scaffe.nets.setup import Selection, net_from_file
+    from scaffe.nets.setup import Selection, add_state_flags, net_from_file
     from scaffe.nets.weights import load_weights
 
     flags = Flags.of(export_onnx)
     flags.argument("net", "the deploy net's prototxt")
     flags.argument("weights", "trained weights, a .caffemodel")
     flags.argument("model", "the .onnx file to write")
-    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
-    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    add_state_flags(flags)
     options = flags.parse(argv)
     refuse_input(options.model, [options.net, options.weights], UserError)
-    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    selection = Selection.of(options, "TEST")
     net = net_from_file(options.net, selection, load_kernels(1), Share())
     load_weights(net, options.weights)
     content = onnx_model(net).SerializeToString()

@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.flags import MOST, Flags, whole
+from scaffe.flags import Flags, whole
 from scaffe.nets import graph
 
 DIMENSION = whole(1)
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
     from scaffe.nets.devices import load_kernels
     from scaffe.nets.fusion import fuse_layers
-    from scaffe.nets.setup import PHASES, Selection, make_context, make_net
+    from scaffe.nets.setup import Selection, make_context, make_net
     from scaffe.nets.summary import summarize, table, without_data
 
     options = _flags().parse(argv)
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     if options.shape:
         message = without_data(message, _dims(options.shape))
     phase = "TRAIN" if options.ranks or options.memory else options.phase
-    selection = Selection(PHASES[phase], options.level, tuple(filter(None, options.stage.split(","))))
+    selection = Selection.of(options, phase)
 
     def build() -> Any:
         return make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
@@ -58,13 +58,13 @@ def main(argv: list[str]) -> int:
 def _flags() -> Flags:
     from scaffe.memory.options import amount
     from scaffe.memory.plan.placements import PLACEMENTS
+    from scaffe.nets.setup import add_state_flags
     from scaffe.training.partition.options import MOST_PLANNED, PARTITIONS, add_machine_flags
 
     flags = Flags("summary", __doc__ or "")
     flags.argument("net", "the net's prototxt")
     flags.flag("phase", "TEST", "the net's phase", choices=("TRAIN", "TEST"))
-    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
-    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    add_state_flags(flags)
     flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
     flags.section("Training in limited memory")
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")

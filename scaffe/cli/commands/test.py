@@ -12,14 +12,14 @@ from scaffe import threads
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
+from scaffe.flags import MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
 from scaffe.memory.options import add_memory_flags, param_memory
 from scaffe.memory.run.limited_passes import limit_forward
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
-from scaffe.nets.setup import PHASES, Selection, net_from_file
+from scaffe.nets.setup import Selection, add_state_flags, net_from_file
 from scaffe.nets.weights import listed, load_weights
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
@@ -35,8 +35,7 @@ def main(argv: list[str]) -> int:
     flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
     flags.flag("weights", REQUIRED, "trained weights, .caffemodel files", metavar="FILE,...")
     flags.flag("iterations", 50, "batches to run, over all ranks", kind=whole(1))
-    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
-    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    add_state_flags(flags)
     flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
     flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
     add_flags(flags)
@@ -49,7 +48,7 @@ def main(argv: list[str]) -> int:
 def _test(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
-    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    selection = Selection.of(options, "TEST")
     bad = BadRecords(options.skip_bad_records)
     net = together(communicator, lambda: _load(communicator, options, selection, kernels, bad))
     info(f"Running for {options.iterations} iterations.")

@@ -15,7 +15,7 @@ from scaffe import threads
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
+from scaffe.flags import MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.memory.backing.file_backed import StagedOnHost
@@ -24,7 +24,7 @@ from scaffe.memory.run.limited_net import LimitedNet
 from scaffe.memory.run.limited_passes import limit_passes
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
-from scaffe.nets.setup import PHASES, Selection, net_from_file
+from scaffe.nets.setup import PHASES, Selection, add_state_flags, net_from_file
 from scaffe.nets.summary import measured_peak, speed_lines
 from scaffe.training.ranks import threads_per_rank, together
 
@@ -35,8 +35,7 @@ def main(argv: list[str]) -> int:
     flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
     flags.flag("iterations", 50, "passes to time", kind=whole(1))
     flags.flag("phase", "TRAIN", "the net's phase", choices=tuple(PHASES))
-    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
-    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    add_state_flags(flags)
     flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
     add_flags(flags)
     add_memory_flags(flags)
@@ -48,7 +47,7 @@ def main(argv: list[str]) -> int:
 def _time(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
-    selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
+    selection = Selection.of(options, options.phase)
     made_in = StagedOnHost() if options.memory and is_device(kernels) else None
     net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype,
                                                        memory=made_in))

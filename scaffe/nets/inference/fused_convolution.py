@@ -43,7 +43,7 @@ class FusedConvolution:
         """Run the group. ``is_unchanged``: no shape and no parameter has changed since the last pass."""
         group = self.group
         if not is_unchanged or group.x.shape != self._shape:  # a data layer may change its shape in any pass
-            self._prepare()
+            self._update_plan()
         if self.plan is None:
             self._run_alone()
             return
@@ -60,12 +60,12 @@ class FusedConvolution:
         x, y, added = self.group.x, self.group.y, self.group.added
         return x.shape == self._shape and (added is None or added.shape == y.shape)
 
-    def bind(self) -> PreparedCalls | None:
+    def prepare_calls(self) -> PreparedCalls | None:
         """The prepared calls of the group for its blobs' present memory; None if the plan has none."""
         if self.plan is None:
             return None
         x, y, *added = (blob.data_flat for blob in self.blobs)
-        return self.plan.bind(x, y, *added)
+        return self.plan.prepare_calls(x, y, *added)
 
     def share_weights(self, lead: FusedConvolution) -> None:
         """Use the weights that ``lead``, which runs the same layers, lays out."""
@@ -79,7 +79,8 @@ class FusedConvolution:
             self.plan.set_weights(*folded(self._nodes[0].layer, self.group.affine))
             self._seen = writes
 
-    def _prepare(self) -> None:
+    def _update_plan(self) -> None:
+        """Make a plan for the present shapes if they have changed, and lay out weights that have."""
         self._reshape()
         if self.group.x.shape != self._shape:
             self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None

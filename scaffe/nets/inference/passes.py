@@ -48,8 +48,8 @@ class Inference:
         self._net, self._plain = net, plain
         self._convolutions: dict[int, FusedConvolution] = {}
         if net.context.phase == TEST and net.context.kernels.PLACE == "host":
-            bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
-            found = find_groups(net.nodes[:bound], shown, plain)
+            end = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
+            found = find_groups(net.nodes[:end], shown, plain)
             self._convolutions = {group.members[0]: FusedConvolution(net.nodes, group, per_image) for group in found}
             self._convolutions = {head: run for head, run in self._convolutions.items() if run.plan is not None}
             if lead is not None:

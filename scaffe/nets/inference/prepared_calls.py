@@ -109,7 +109,7 @@ class PreparedLayers:
                 self.forget()
                 return None
             is_plain = any(i in self._plain for i in members)
-            made = None if is_plain else self._bind(index, [self._nodes[i] for i in members])
+            made = None if is_plain else self._prepare_calls(index, [self._nodes[i] for i in members])
             if made is None:
                 break
             calls, own = made
@@ -118,12 +118,13 @@ class PreparedLayers:
             index = members.stop
         return PreparedSequence(index, blobs, steps) if steps else None
 
-    def _bind(self, index: int, nodes: Sequence[Node]) -> tuple[Sequence[PreparedCalls], Sequence[Blob]] | None:
+    def _prepare_calls(self, index: int,
+                       nodes: Sequence[Node]) -> tuple[Sequence[PreparedCalls], Sequence[Blob]] | None:
         """The calls of a fused convolution or a layer, empty where there is nothing to do, and the blobs whose
         addresses they hold; None if it needs the interpreter. ``nodes``: the layers that run in its pass."""
         if index in self._convolutions:
             run = self._convolutions[index]
-            calls = run.bind()
+            calls = run.prepare_calls()
             return None if calls is None else ([calls], run.blobs)
         if index in self._covered:
             return [], []
@@ -137,7 +138,7 @@ class PreparedLayers:
                 node.layer.forward(node.bottoms, node.tops)
                 is_idle = all(_is_same(top.memory, node.bottoms[0].memory) for top in node.tops)
                 return ([], blobs) if is_idle else None
-            calls = node.layer.bind(all_bottoms(nodes), node.tops, len(nodes) > 1)
+            calls = node.layer.prepare_calls(all_bottoms(nodes), node.tops, len(nodes) > 1)
         return None if calls is None else ([calls], blobs)
 
     def _has_current_shapes(self, index: int) -> bool:

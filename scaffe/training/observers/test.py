@@ -44,7 +44,7 @@ class Test(Observer):
     def test_all(self, solver: Solver) -> None:
         """Test every test net with the newest parameters. Called by all ranks."""
         solver.strategy.synchronize_parameters()
-        solver.net.params.bring()
+        solver.net.params.fetch_all()
         evaluate = detected if solver.param.eval_type == DETECTION else means
         for number, net in enumerate(solver.test_nets):
             net.note_written()

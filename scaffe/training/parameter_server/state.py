@@ -68,7 +68,7 @@ class ServerState(StatePlacement):
         layout = layout_of(replica.updater, list(zip(names, (b.place for b in self._buckets), strict=True)),
                            self._folder)
         replica.world.bcast_object(layout, ROOT)  # to those without a net
-        replica.net.params.bring()
+        replica.net.params.fetch_all()
         self.tables = server_rank.make_tables(replica.world, replica.updater.rule, replica.updater.param, self._how,
                                               replica.communicator.n_ranks, layout, replica.net.context.kernels.PLACE)
         self._control = replica.world.split(0) if self._how.n_servers else None

@@ -97,7 +97,7 @@ class Downpour(ServerStrategy):
         """See Strategy. While one replica trains alone, the others wait for it in each iteration."""
         if self._waits(iteration):
             self.before_iteration(rate, iteration)
-            self.replica.net.params.bring()
+            self.replica.net.params.fetch_all()
             self.pull(0, newest=True)
             return 0.0
         return super().iterate(rate, iteration)
@@ -136,7 +136,7 @@ class Downpour(ServerStrategy):
     def synchronize_parameters(self) -> None:
         """See ServerStrategy: what has accrued is pushed first, as an iteration of its own."""
         if self._schedule.synchronizes():
-            self._local.bring()
+            self._local.fetch_all()
             with self._pushing(list(reversed(range(len(self.tables.batches))))):
                 for shard in self._local.shards:
                     self._local.updated(shard)

@@ -117,7 +117,7 @@ class ServerStrategy(Strategy):
         """Give all workers the same parameters: with every worker's updates of all iterations before this one, and no
         others. All workers call it before the same iteration."""
         replica = self.replica
-        replica.net.params.bring()
+        replica.net.params.fetch_all()
         for number in range(len(self.tables.batches)):
             self.pull(number, newest=True)
         with replica.timers("communication"):

@@ -49,7 +49,7 @@ class StatePlacement:
             (n_elems,), the net's own buffer or a copy, whole on rank 0 at least.
         """
         net = self.replica.net
-        net.params.bring()
+        net.params.fetch_all()
         return net.params.whole(net.context.kernels.to_host)
 
     def histories(self) -> list[np.ndarray]:

@@ -19,4 +19,4 @@ def test_without_threads_nothing_is_exchanged():
     detector = MismatchDetector(None, lambda line: None)
     for number in range(3000):
         detector.record(number)
-    detector.check(), detector.settle()
+    detector.check(), detector.await_comparison()

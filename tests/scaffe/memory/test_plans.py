@@ -189,7 +189,8 @@ def test_arrays_that_are_in_memory_together_do_not_overlap(seed, late):
             assert layout.n_bytes == rounded(max(ends)) + layout.others_bytes
 
 
-def test_plans_fit_with_the_gaps_of_their_arena_or_lie_apart():
+def test_plans_fit_with_the_gaps_of_their_arena_or_lie_apart(monkeypatch):
+    monkeypatch.setattr(placements, "MOST_DRAWN", 60)  # whichever plan it is
     seen = set()
     for seed in range(300, 312):
         small = with_state(random_iteration(seed), seed)

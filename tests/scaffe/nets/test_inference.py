@@ -312,15 +312,15 @@ def test_what_changes_between_passes_counts_after_passes_in_which_nothing_did():
     np.testing.assert_allclose(net.blobs["y"].data, expected(other, 3, change=change_all)["y"], rtol=2e-5, atol=2e-5)
 
 
-def test_a_pass_that_fails_leaves_nothing_known(monkeypatch):
+def test_plans_are_updated_after_a_pass_that_failed(monkeypatch):
     net = build(NETS["residual"][0])
     passes = Inference(net)
     passes.forward()
     run = next(iter(passes._convolutions.values()))
-    prepared = []
-    monkeypatch.setattr(run, "_prepare", lambda: prepared.append(1))
+    updates = []
+    monkeypatch.setattr(run, "_update_plan", lambda: updates.append(1))
     passes.forward()
-    assert not prepared
+    assert not updates
     plan = run.plan
     run.plan = None
     passes._prepared.forget()
@@ -329,4 +329,4 @@ def test_a_pass_that_fails_leaves_nothing_known(monkeypatch):
         passes.forward()
     run.plan = plan
     passes.forward()
-    assert prepared
+    assert updates

@@ -30,7 +30,7 @@ from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.memory.backing.store import BACK, OUT
-from scaffe.memory.plan import layout
+from scaffe.memory.plan import layout, placements
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.plan import Choice, Do, resident_bytes
 from scaffe.memory.problem import layer_groups, tensors
@@ -84,6 +84,8 @@ def every_array_counts(monkeypatch):
     monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
     monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
+    monkeypatch.setattr(placements, "MOST_DRAWN", 60)  # any plan gives the same bits: a short search will do
+    monkeypatch.setattr(layout, "MOST_TRIALS", 40)
 
 
 @pytest.fixture

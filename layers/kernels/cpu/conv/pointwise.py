@@ -58,7 +58,7 @@ class Pointwise:
         """See InferencePlan."""
         in_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
+    def prepare_calls(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
         """See InferencePlan."""
         return prepare_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
 

@@ -124,9 +124,9 @@ class _Weighted:
     def run(self, w: np.ndarray, *arrays: np.ndarray) -> None:
         """Run on plain weights and the others in order."""
         if self._reorder is not None:
-            turned = workspace("weights", self._n_bytes)
-            self._reorder.run(w, turned)
-            w = turned
+            reordered = workspace("weights", self._n_bytes)
+            self._reorder.run(w, reordered)
+            w = reordered
         self._primitive.run(w, *arrays)
 
 

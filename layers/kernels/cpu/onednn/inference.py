@@ -88,8 +88,8 @@ class Convolution:
         else:
             self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls:
+    def prepare_calls(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls:
         """See InferencePlan."""
         if added is not None and place_of(added) == place_of(y):
-            return self._in_place.bind(x, self._w, self._b, y)
-        return self._primitive.bind(x, self._w, self._b, y, *(() if added is None else (added,)))
+            return self._in_place.prepare_calls(x, self._w, self._b, y)
+        return self._primitive.prepare_calls(x, self._w, self._b, y, *(() if added is None else (added,)))

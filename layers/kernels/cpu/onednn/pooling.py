@@ -66,9 +66,9 @@ class Pooling:
         """Pool x into y. Maxima are kept for backward in oneDNN's own form, so ``mask`` is not supported."""
         self._forward.run(x, y, *self._kept)
 
-    def bind(self, x: np.ndarray, y: np.ndarray) -> NativeCalls:
-        """See Bindable."""
-        return self._forward.bind(x, y, *self._kept)
+    def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls:
+        """See Preparable."""
+        return self._forward.prepare_calls(x, y, *self._kept)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write the bottom's gradient to gx."""

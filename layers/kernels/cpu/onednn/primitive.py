@@ -126,7 +126,7 @@ class Primitive:
             error = refusal("primitive_execute", status)
             raise error if isinstance(error, MemoryError) else LayerError(str(error))
 
-    def bind(self, *arrays: np.ndarray) -> NativeCalls:
+    def prepare_calls(self, *arrays: np.ndarray) -> NativeCalls:
         """The prepared call on these arrays, which must keep their memory. Raises LayerError if one is too short."""
         lib, arrays = self._lib, self._with_workspace(arrays)
         for array, n_bytes in zip(arrays, self._n_bytes, strict=True):

@@ -19,7 +19,7 @@ from scaffe.layers.kernels.cpu.onednn.library import OPENMP, library
 from scaffe.layers.kernels.cpu.threads.thread_pool import ThreadPool, Work, thread_pool
 from scaffe.layers.kernels.extents import expect_shape
 
-LEAST_ELEMS = 1 << 16  # of a part: handing one to a thread takes about as long as so many elements
+LEAST_ELEMS = 1 << 16  # of a part: handing one to a thread takes about as long as this many elements
 LINE = 16  # float32 of a cache line
 
 _pools: list[ThreadPool] = []  # at most one

@@ -65,16 +65,16 @@ def prepare_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *r
     expect_shape(arrays[0].shape, *arrays[1:])
     length = len(arrays[0])
     n_parts = count_parts(length, arrays[0].size // LEAST_ELEMS)
-    return _bind(kernel, len(arrays), n_parts, length, 1, length, *map(as_bits, arrays), *rest)
+    return _prepare_calls(kernel, len(arrays), n_parts, length, 1, length, *map(as_bits, arrays), *rest)
 
 
 def prepare_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *args: Any) -> NativeCalls | None:
     """Prepare ``in_units`` on arrays that keep their memory; None if native code cannot call the kernel."""
     length = -(-n // unit)
-    return _bind(kernel, 0, count_parts(length, most), length, unit, n, *args)
+    return _prepare_calls(kernel, 0, count_parts(length, most), length, unit, n, *args)
 
 
-def _bind(kernel: Callable[..., Any], n_sliced: int, n_parts: int, *args: Any) -> NativeCalls | None:
+def _prepare_calls(kernel: Callable[..., Any], n_sliced: int, n_parts: int, *args: Any) -> NativeCalls | None:
     from scaffe.layers.kernels.cpu.threads import parallel
 
     team = native_threads()

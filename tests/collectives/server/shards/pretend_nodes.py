@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from scaffe.collectives.server.memory.common import InMemory
-from scaffe.collectives.server.shards.copies import Copying, Stage, updates_a_round
+from scaffe.collectives.server.shards.copies import CopySchedule, Stage, updates_a_round
 from scaffe.collectives.server.tables.roles import Roles, recovery_sources
 from scaffe.collectives.server.tables.table import Table, history_chunks
 from scaffe.collectives.topology import Topology
@@ -30,7 +30,7 @@ class Shard:
         chunks = history_chunks(world.tables, number, len(roles.shards), MOST_BYTES)
         self.chunks = [] if self.copy_node is None else chunks
         self.a_round = len(roles.workers) if world.slack else 1
-        self.copying = Copying(self.chunks, len(world.tables), updates_a_round(len(roles.workers), world.slack))
+        self.copying = CopySchedule(self.chunks, len(world.tables), updates_a_round(len(roles.workers), world.slack))
         self.copy = {table: [history.copy() for history in own] for table, own in histories.items()}  # as restored
         memories = np.zeros((2, MOST_BYTES + 64), np.uint8)
         self.here, self.there = (Stage(self.chunks, list(world.tables), held, memory, InMemory())

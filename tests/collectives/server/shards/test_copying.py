@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from scaffe.collectives.server.shards.copies import MOST_ROUNDS, ROUNDS_APART, Copying
+from scaffe.collectives.server.shards.copies import MOST_ROUNDS, ROUNDS_APART, CopySchedule
 from scaffe.collectives.server.tables.table import HistoryChunk, Table, history_chunks
 from tests.collectives.server.shards.pretend_nodes import World
 
@@ -104,7 +104,7 @@ def test_what_is_idle_catches_up_to_less_than_the_rounds_between_two_copies():
 
 
 def test_a_shard_whose_copy_does_not_come_on_stops_at_the_bound():
-    copying = Copying([HistoryChunk(0, 0, 5), HistoryChunk(0, 5, 7), HistoryChunk(2, 0, 1)], 3, a_round=1)
+    copying = CopySchedule([HistoryChunk(0, 0, 5), HistoryChunk(0, 5, 7), HistoryChunk(2, 0, 1)], 3, a_round=1)
     for n_made in range(MOST_ROUNDS):
         assert not copying.must_wait(0), n_made
         copying.made(0)

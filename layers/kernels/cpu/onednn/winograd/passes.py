@@ -81,14 +81,14 @@ class Filtering:
                 self._products.run(group, each)
             in_units(output_images, 1, n_rows, None, *out_of)
 
-    def bind(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+    def prepare_calls(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
              slope: float) -> NativeCalls | None:
         """Prepared calls that do what ``run`` does: for each block the input transform, each group's products, and the
         output transform."""
         made = []
         for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
             made += [prepare_units(input_tiles, 1, n_rows, None, *into),
-                     *(self._products.bind(group, each) for group, each in enumerate(weights)),
+                     *(self._products.prepare_calls(group, each) for group, each in enumerate(weights)),
                      prepare_units(output_images, 1, n_rows, None, *out_of)]
         calls = [each for each in made if each is not None]
         return sum(calls[1:], start=calls[0]) if len(calls) == len(made) else None

@@ -70,9 +70,9 @@ class Inference:
         """See InferencePlan."""
         self._filtering.run(x, self._w, self._b, y, added, self._slope)
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
+    def prepare_calls(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
         """See InferencePlan."""
-        return self._filtering.bind(x, self._w, self._b, y, added, self._slope)
+        return self._filtering.prepare_calls(x, self._w, self._b, y, added, self._slope)
 
 
 class Training:

@@ -28,7 +28,7 @@ from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepar
 from scaffe.layers.kernels.specs import plain_strides
 
 MOST_TILES = 128
-"""Up to so many tiles our products are faster than oneDNN's, which are bound by reading the weights from memory."""
+"""For at most this many tiles our products are faster than oneDNN's, which wait for the weights from memory."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class OnednnProducts:
         """Multiply a group's part of the working array "bottom" by its weights, into the working array "top"."""
         self._product.run(*self._arrays(group, packed))
 
-    def bind(self, group: int, packed: np.ndarray) -> NativeCalls:
+    def prepare_calls(self, group: int, packed: np.ndarray) -> NativeCalls:
         """The prepared call that does what ``run`` does."""
-        return self._product.bind(*self._arrays(group, packed))
+        return self._product.prepare_calls(*self._arrays(group, packed))
 
     def _arrays(self, group: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), packed,
@@ -121,7 +121,7 @@ class PanelProducts:
         """See OnednnProducts."""
         in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
-    def bind(self, group: int, packed: np.ndarray) -> NativeCalls | None:
+    def prepare_calls(self, group: int, packed: np.ndarray) -> NativeCalls | None:
         """See OnednnProducts."""
         return prepare_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 

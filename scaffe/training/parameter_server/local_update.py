@@ -31,7 +31,7 @@ class LocalUpdate(UpdateRule):
 
 @compiled
 def _local_update(w: np.ndarray, g: np.ndarray, unpushed: np.ndarray, scale: float, decay: float, l1: bool,
-            rate: float) -> None:
+                  rate: float) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
         unpushed[i] += gradient

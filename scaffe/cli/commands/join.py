@@ -19,12 +19,12 @@ def main(argv: list[str]) -> int:
         UserError: no run has started this process.
     """
     Flags("join", __doc__ or "").parse(argv)
-    joining = JoiningRank.of_this_process()  # before what takes time to import: the rank that started this one waits
-    if joining is None:
+    joining_rank = JoiningRank.of_this_process()  # before slow imports: the rank that started this one waits
+    if joining_rank is None:
         raise UserError("join: no run has started this process, and none can be joined from outside; a run with "
                         "-on_rank_loss replace starts it by itself where the allocation has room")
     from scaffe.cli.commands import train
 
     log.silence(True)
-    train.join(joining)
+    train.join(joining_rank)
     return 0

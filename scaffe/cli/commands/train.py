@@ -130,16 +130,16 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
         solver.close()
 
 
-def join(joining: JoiningRank) -> None:
+def join(joining_rank: JoiningRank) -> None:
     """Train as a rank that another one has started."""
-    options, n_wanted = joining.task
+    options, n_wanted = joining_rank.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    communicator = grow.join(joining)
+    communicator = grow.join(joining_rank)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     join_training(communicator, strategy.fault_tolerance_type.counts_updates,
-               _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, joining.task))
+                  _rebuilding(strategy, param, options, _builder(param, options)), Spawner(n_wanted, joining_rank.task))
 
 
 BuildSolver = Callable[[Role, Namespace], Solver]

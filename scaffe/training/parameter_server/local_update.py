@@ -30,11 +30,11 @@ class LocalUpdate(UpdateRule):
 
 
 @compiled
-def _local_update(w: np.ndarray, g: np.ndarray, accumulated: np.ndarray, scale: float, decay: float, l1: bool,
-            rate: float) -> None:
+def _local_update(w: np.ndarray, g: np.ndarray, unpushed: np.ndarray, scale: float, decay: float, l1: bool,
+                  rate: float) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
-        accumulated[i] += gradient
+        unpushed[i] += gradient
         w[i] -= rate * gradient
 
 

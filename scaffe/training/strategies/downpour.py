@@ -189,8 +189,8 @@ class Downpour(ServerStrategy):
 
     @contextmanager
     def _pushing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Push tables at the end of the with-block. Within it, each shard's accumulated gradients go to the push buffers as
-        soon as the shard is updated."""
+        """Push tables at the end of the with-block. Within it, each shard's accumulated gradients go to the push
+        buffers as soon as the shard is updated."""
         batches, names, lent = self.tables.batches, self.tables.layout.places, dict[int, Any]()
         for number in numbers:
             with self.replica.timers("communication", f"push {names[number].name}"):

@@ -16,7 +16,7 @@ from scaffe.layers.kernels.backend import Guard as GradientGuard
 from scaffe.layers.kernels.specs import Segment
 from scaffe.nets.flat_params import Allocate, FlatParams
 from scaffe.training.shard_updater import ShardUpdater
-from scaffe.training.update_rules import Hyper, UpdateRule, host, update_rules
+from scaffe.training.update_rules import Hyper, UpdateRule, base, update_rules
 
 DECAY_KINDS = ("L2", "L1")
 
@@ -63,7 +63,7 @@ class Updater:
         self.updated: Callable[[ShardUpdater], None] = lambda shard: None
         self._ahead: set[ShardUpdater] = set()
         self._kernels = kernels
-        self._arithmetic: Any = kernels if is_device(kernels) else host
+        self._arithmetic: Any = kernels if is_device(kernels) else base
         self._guard: GradientGuard | None = None
         self._shards: list[ShardUpdater] | None = None
         self._copies: list[ShardUpdater] = []

@@ -9,7 +9,7 @@ from scaffe.layers.kernels.specs import Segment
 from scaffe.proto import caffe_pb2
 from scaffe.training.parameter_server.layout import ShardRule, parts_of
 from scaffe.training.parameter_server.local_update import LocalUpdate
-from scaffe.training.update_rules import Hyper, host, update_rules
+from scaffe.training.update_rules import Hyper, base, update_rules
 from tests.reference.update_rules import decayed, rule_step
 
 N = 101
@@ -100,7 +100,7 @@ def test_accrued_gradients_have_the_decay_and_move_the_replica(kind):
     gradient = np.where(inside, decayed(param, w.astype(np.float64), 0.5 * g, decay), 0)
     want_w, want_accrued, untouched = w - 0.1 * lr * gradient, accrued + gradient, g.copy()
     hyper = Hyper(0.1, param.weight_decay, kind == "L1", 0.25, 0)
-    host.update_plan(LocalUpdate(param), SEGMENTS).run(w, g, [accrued], hyper, 2.0)
+    base.update_plan(LocalUpdate(param), SEGMENTS).run(w, g, [accrued], hyper, 2.0)
     np.testing.assert_allclose(w, want_w, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(accrued, want_accrued, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(g, untouched)

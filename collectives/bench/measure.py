@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaffe.collectives.bench.cases import CASES
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
@@ -156,3 +155,43 @@ def time_in_turns(communicator: Communicator, calls: Sequence[Callable[[], objec
 def undisturbed(rounds: np.ndarray) -> float:
     """Returns the median of the fastest round (rows of `rounds`): the time while the machine does little else."""
     return float(np.median(rounds, axis=1).min())
+
+
+Row = tuple[int, int, int | None]
+"""Elements [start, stop) must be the values of a rank, or with None the sum over ranks."""
+
+
+class Case(NamedTuple):
+    """One collective.
+
+    Attributes:
+        expected: gives the rows for this rank, from the communicator, the elements of the whole buffer and the root;
+            elements in no row may be anything.
+        takes_root: whether it has a root.
+        reduces: whether it sums over ranks.
+    """
+
+    expected: Callable[[Communicator, int, int], list[Row]]
+    takes_root: bool
+    reduces: bool
+
+
+def _allgather(communicator: Communicator, n_elems: int, root: int) -> list[Row]:
+    parts = [(communicator.part(n_elems, rank), rank) for rank in range(communicator.n_ranks)]
+    return [(part.start, part.stop, rank) for part, rank in parts]
+
+
+def _reduce_scatter(communicator: Communicator, n_elems: int, root: int) -> list[Row]:
+    part = communicator.part(n_elems)
+    return [(part.start, part.stop, None)]
+
+
+CASES = {
+    "allgather": Case(_allgather, takes_root=False, reduces=False),
+    "allreduce": Case(lambda communicator, n_elems, root: [(0, n_elems, None)], takes_root=False, reduces=True),
+    "bcast": Case(lambda communicator, n_elems, root: [(0, n_elems, root)], takes_root=True, reduces=False),
+    "reduce": Case(lambda communicator, n_elems, root: [(0, n_elems, None)] if communicator.rank == root else [],
+                   takes_root=True, reduces=True),
+    "reduce_scatter": Case(_reduce_scatter, takes_root=False, reduces=True),
+}
+"""By name. The message size of those by parts is that of the whole buffer."""

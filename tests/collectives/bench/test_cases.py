@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scaffe.collectives.bench.cases import CASES
-from scaffe.collectives.bench.measure import Column, Runner
+from scaffe.collectives.bench.measure import CASES, Column, Runner
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError

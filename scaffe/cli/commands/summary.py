@@ -69,7 +69,7 @@ def _flags() -> Flags:
     flags.section("Training in limited memory")
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
     flags.flag("memory_of", "host", "whose: the host's, with a disk below, or a GPU's", choices=("host", "gpu"))
-    flags.flag("placement", "auto", "what is offloaded: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
+    flags.flag("placement", "auto", "how: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
                metavar="NAME")
     flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
                metavar="FILE")

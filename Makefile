@@ -66,11 +66,9 @@ RANKS ?= 2,3,5,7,8
 test-partitions: venv
 	$(PY) -m tests.scaffe.training.partition.benchmark_nets --ranks $(RANKS) $(NETS)
 
-# The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said; without
-# those of a device, whose kernels are compiled by others.
+# The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said.
 test-bounds: venv
-	SCAFFE_BOUNDSCHECK=1 ONEDNN_VERBOSE=error,check $(PY) -m pytest tests/layers --ignore=tests/layers/cuda \
-		--ignore=tests/layers/test_device.py -n $(N_PROCESSES) --dist worksteal --durations=20
+	SCAFFE_BOUNDSCHECK=1 ONEDNN_VERBOSE=error,check $(PY) -m pytest tests/layers -n $(N_PROCESSES) --dist worksteal --durations=20
 
 # The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
 test-mpich: venv .venv-mpich/ready

@@ -15,7 +15,8 @@ WARM_UP = 2  # passes that run layer by layer first: plans are built, memory is 
 
 
 def stretches(can_record: Sequence[bool], hook_points: Collection[int]) -> list[tuple[int, int, bool]]:
-    """Divide the layers into stretches, all of whose layers can be recorded, or none; each seam begins a stretch.
+    """Divide the layers into stretches, all of whose layers can be recorded, or none; each hook point begins a
+    stretch.
 
     Args:
         can_record: for each layer, whether it can be recorded.

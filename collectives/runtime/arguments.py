@@ -1,4 +1,4 @@
-"""Arguments as they should have come, or one line about what is wrong with them."""
+"""Checks the arguments of calls, and says in one line what is wrong with them."""
 
 from __future__ import annotations
 

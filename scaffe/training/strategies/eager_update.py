@@ -9,7 +9,7 @@ from scaffe.training.updater import Updater
 
 
 class EagerUpdate:
-    """Updates some buckets right after their backward, in place of ``apply``. This one can do so with none.
+    """Updates some buckets right after their backward, instead of in ``apply``. The base class offers no buckets.
 
     Attributes:
         own_updaters: updaters beside the replica's, and before it in each iteration, whose histories a memory plan may

@@ -76,7 +76,7 @@ class Role:
 
 
 class Roles:
-    """What a strategy's ranks do, decided before nets are built. This one: every rank is a worker with a whole net.
+    """What a strategy's ranks do, decided before nets are built. By default every rank is a worker with a whole net.
 
     Args:
         add_flags: each adds flags of the strategy to those of ``train``; their values come as ``replica.options``. Two

@@ -93,6 +93,10 @@ class Pipeline:
         chances = np.array([resize.prob for resize in self._resizes])
         return int(rng.choice(len(chances), p=chances / chances.sum())) if len(chances) > 1 else 0
 
+    def extent(self, size: int) -> tuple[int, int]:
+        """Height and width of all images whose ``resize_param`` has this number, if images of a batch have one size."""
+        return self._crop if self._crop[0] else (self._resizes[size].height, self._resizes[size].width)
+
     def out_shape(self, shape: Shape, size: int = 0) -> Shape:
         """The shape of an image after all steps except random ones, which change it too if no size is given.
 

@@ -10,14 +10,24 @@ import numpy as np
 
 from scaffe.data.augment.objects import COLUMNS, Objects
 from scaffe.data.augment.pipeline import Pipeline, Shape
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.feed import (
+    Allocate,
+    Feed,
+    Plan,
+    ReaderOptions,
+    Tolerance,
+    check_batches_fit,
+    plain_memory,
+    prefetcher,
+)
+from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.sources.annotated import Annotated, AnnotatedSource
 from scaffe.errors import DataError
 
 MOST_TRUTH = 300  # objects an item of MobileNet-YOLO's labels
 BATCHES_A_SIZE = 10  # batches of one size, if there are several
 FIRST_LOOKS = 9  # records that decide a net's input shape if bad records are tolerated: the first may be bad
+NO_ROWS = np.zeros((0, COLUMNS), np.float32)
 NO_OBJECT = -1.0  # fills the one row of a batch without objects
 Job = tuple[np.ndarray, np.ndarray]  # record numbers and visits
 
@@ -66,14 +76,13 @@ def annotated_feed(source: AnnotatedSource, plan: Plan, pipeline: Pipeline, dept
     n, allocate = plan.batch_elems, options.allocate or plain_memory
     if pipeline.fits_one_image and n > 1:
         raise DataError(f"FIT_SMALL_SIZE takes one image a batch, or a crop; got batches of {n}")
-    n_slots = depth + 1 if options.n_threads else 1
-    check_batches_fit(n_slots, [(n, *shape)])
-    slots = [_Batch(n, shape, allocate, n_tops, reader.has_objects, truth is not None) for _ in range(n_slots)]
     jobs = ((plan.order.records(visits), visits) for visits in plan.visits)
-    prefetcher = Prefetcher(jobs, reader.fill, slots, options.n_threads)
+    readers = prefetcher(jobs, Maker(reader.fill, job_rows, reader.begin, reader.finish),
+                         lambda: _Batch(n, shape, allocate, n_tops, reader.has_objects, truth is not None),
+                         [(n, *shape)], depth, options)
     rows = (n, 1, MOST_TRUTH, 5) if truth else (1, 1, 1, COLUMNS)
     labels = rows if reader.has_objects else (n,)
-    return Feed([(n, *shape), labels][:n_tops], prefetcher, source.close, source.n_records)
+    return Feed([(n, *shape), labels][:n_tops], readers, source.close, source.n_records)
 
 
 def own_numbers(seed: int, visit: int) -> np.random.Generator:
@@ -87,6 +96,7 @@ class _Batch:
     def __init__(self, n: int, shape: Shape, allocate: Allocate, n_tops: int, has_objects: bool,
                  has_truth: bool) -> None:
         self.n, self._allocate, self._n_tops = n, allocate, n_tops
+        self.objects: list[np.ndarray] = []  # of each sample, float32 (k, 8)
         self._memory, self._rows = allocate(n * prod(shape)), allocate(COLUMNS)
         self.labels = self._rows.reshape(1, 1, COLUMNS, 1) if has_objects else allocate(n)
         if has_objects and has_truth:
@@ -150,21 +160,32 @@ class _Reader:
             return self.look((records[-1:] + 1) % self._source.n_records, kind_given)
         return shapes.most_common(1)[0][0]
 
-    def fill(self, job: Job, batch: _Batch) -> None:
-        """Make one batch."""
+    def begin(self, job: Job, batch: _Batch) -> None:
+        """Give the batch the size that was drawn for it."""
+        batch.objects = [NO_ROWS] * batch.n
+        if batch.n > 1 and self._pipeline.n_sizes > 1:
+            batch.take_shape((*self._pipeline.extent(self._size_of(job[1])), batch.images.shape[-1]))
+
+    def fill(self, job: Job, batch: _Batch, rows: slice) -> None:
+        """Make these samples of a batch."""
         records, visits = job
-        rows, size = [], self._size_of(visits)
-        for item, (record, visit) in enumerate(zip(records.tolist(), visits.tolist(), strict=True)):
-            found, image, objects = self._good(record, visit, batch, size, item == 0)
+        size = self._size_of(visits)
+        for item in range(rows.start, rows.stop):
+            found, image, objects = self._good(int(records[item]), int(visits[item]), batch, size)
             batch.images[item] = image
             if not self.has_objects:
                 batch.labels[item] = found.label
             elif self._truth:
                 batch.labels[item, :, :, 0] = objects.truth(MOST_TRUTH, self._truth.with_difficult)
             else:
-                rows.append(objects.rows(item))
+                batch.objects[item] = objects.rows(item)
+
+    def finish(self, job: Job, batch: _Batch, error: BaseException | None) -> None:
+        """Put the objects of all samples together."""
+        if error is not None:
+            raise error
         if self.has_objects and not self._truth:
-            batch.take_rows(np.concatenate([np.zeros((0, COLUMNS), np.float32), *rows]))
+            batch.take_rows(np.concatenate(batch.objects))
 
     def _size_of(self, visits: np.ndarray) -> int:
         """The number of the size that a batch's images get: the same on all ranks."""
@@ -173,25 +194,24 @@ class _Reader:
         key = np.array([self._seed, int(visits[0]) // self._visits_a_size], np.uint64)
         return self._pipeline.draw_size(np.random.Generator(np.random.Philox(key=key, counter=1 << 64)))
 
-    def _good(self, record: int, visit: int, batch: _Batch, size: int,
-              is_first: bool) -> tuple[Annotated, np.ndarray, Objects]:
+    def _good(self, record: int, visit: int, batch: _Batch, size: int) -> tuple[Annotated, np.ndarray, Objects]:
         """A record, its image and objects; if it is bad and that is tolerated, the next good one."""
         while True:
             try:
                 found = self._source.read(record)
-                return found, *self._made(record, found, visit, batch, size, is_first)
+                return found, *self._made(record, found, visit, batch, size)
             except DataError as error:
                 self._tolerance.pass_over(record, error)
                 record = (record + 1) % self._source.n_records
 
-    def _made(self, record: int, found: Annotated, visit: int, batch: _Batch, size: int,
-              is_first: bool) -> tuple[np.ndarray, Objects]:
+    def _made(self, record: int, found: Annotated, visit: int, batch: _Batch,
+              size: int) -> tuple[np.ndarray, Objects]:
         """A record's image and objects after the pipeline. Raises DataError if they do not fit it, or the batch."""
         try:
             image, objects = self._pipeline.apply(found.image, found.objects, own_numbers(self._seed, visit), size)
         except DataError as error:
             raise DataError(f"{self._source.name_of(record)}: {error}") from None
-        if batch.n == 1 or is_first and self._pipeline.n_sizes > 1:
+        if batch.n == 1:
             batch.take_shape(image.shape)
         if image.shape != batch.images.shape[1:]:
             came, wanted = (" x ".join(map(str, shape)) for shape in (image.shape, batch.images.shape[1:]))

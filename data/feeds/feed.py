@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe import forking
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.prefetch import Maker, Prefetcher
 from scaffe.data.records.transform import PixelChange
 from scaffe.errors import DataError
 
@@ -61,18 +61,23 @@ class ReaderOptions:
 
     Attributes:
         n_threads: reader threads; 0 makes each batch in the caller's thread when it is asked for.
+        most_threads: if above 0, readers are added up to this number where the consumer waits for data, from
+            ``n_threads`` on.
         allocate: called with a number of elements, returns flat float32 memory for batches (pinned memory for a GPU);
             None takes NumPy's.
         n_bad_allowed: how many bad records are tolerated; each is replaced by the next good one.
         on_bad: called with one line for each bad record that is tolerated.
         gives_pixels: whether a batch may be cropped pixels, a byte each, which ``Feed.change`` then makes floats of.
+        on_choice: called once with a sentence that says how many readers were chosen.
     """
 
     n_threads: int = 1
+    most_threads: int = 0
     allocate: Allocate | None = None
     n_bad_allowed: int = 0
     on_bad: Callable[[str], None] | None = None
     gives_pixels: bool = False
+    on_choice: Callable[[str], None] | None = None
 
 
 class Slot(Protocol):
@@ -128,6 +133,42 @@ class Feed:
 
 
 ITEM_BYTES = 4  # float32
+MOST_ROWS = 32  # samples of a piece; small enough to stay in a core's cache and to bring the first batch soon
+PIECE_BYTES = 1 << 18  # a piece of small samples has more of them, since each piece costs some 0.1 ms of Python
+
+
+def prefetcher(jobs: Iterator[Any], maker: Maker[Any, Any], new_slot: Callable[[], Any],
+               shapes: Sequence[tuple[int, ...]], depth: int, options: ReaderOptions) -> Prefetcher[Any, Any]:
+    """Make a feed's prefetcher and the slots of its batches.
+
+    Args:
+        jobs: what batches are made of.
+        maker: makes them.
+        new_slot: makes the buffer of a batch.
+        shapes: of a batch's float32 arrays, (samples, ...).
+        depth: batches prefetched.
+        options: how to read.
+
+    Raises:
+        DataError: the batches do not fit into memory.
+    """
+    n_slots = depth + 1 if options.n_threads else 1
+    check_batches_fit(n_slots, shapes)
+    slots = [new_slot() for _ in range(n_slots)]
+    rows = piece_rows(shapes[0], depth, max(options.n_threads, options.most_threads))
+    return Prefetcher(jobs, maker, slots, options.n_threads, rows, options.most_threads, options.on_choice)
+
+
+def piece_rows(shape: tuple[int, ...], depth: int, n_threads: int) -> int:
+    """Samples of a piece: few enough that all threads find work in the batches made ahead.
+
+    Args:
+        shape: of a batch's first array, (samples, ...).
+        depth: batches made ahead.
+        n_threads: the most threads there may be.
+    """
+    most = max(MOST_ROWS, PIECE_BYTES // (ITEM_BYTES * max(prod(shape[1:]), 1)))
+    return max(1, min(most, shape[0] * depth // max(2 * n_threads, 1)))
 
 
 def check_batches_fit(n_batches: int, shapes: Sequence[tuple[int, ...]]) -> None:

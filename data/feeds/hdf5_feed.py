@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, check_batches_fit, plain_memory
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, plain_memory, prefetcher
+from scaffe.data.feeds.prefetch import Maker
 from scaffe.data.order.orders import InOrder, shuffled_files
 from scaffe.data.sources.hdf5 import Hdf5Files
 
@@ -36,12 +36,10 @@ def hdf5_feed(list_path: str, names: Sequence[str], visits: Iterator[np.ndarray]
     files = Hdf5Files(list_path, names)
     order = shuffled_files(files.n_rows) if shuffle else InOrder(sum(files.n_rows))
     shapes = [(batch_elems, *shape) for shape in files.shapes]
-    n_slots = DEPTH + 1 if options.n_threads else 1
-    check_batches_fit(n_slots, shapes)
-    slots = [_Batch(shapes, options.allocate or plain_memory) for _ in range(n_slots)]
     jobs = (order.records(visit) for visit in visits)
-    prefetcher = Prefetcher(jobs, lambda rows, slot: files.read(rows, slot.logical), slots, options.n_threads)
-    return Feed(shapes, prefetcher, lambda: None, order.n_records)
+    maker: Maker[np.ndarray, _Batch] = Maker(lambda rows, slot, _: files.read(rows, slot.logical))
+    readers = prefetcher(jobs, maker, lambda: _Batch(shapes, options.allocate or plain_memory), shapes, DEPTH, options)
+    return Feed(shapes, readers, lambda: None, order.n_records)
 
 
 class _Batch:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
-from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch, filled
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, plain_memory, prefetcher
+from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch
+from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import PixelChange, Transform
 from scaffe.data.sources.source import Run, Shape, Source
@@ -45,13 +44,12 @@ def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
     n_looked_at = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
     shape = reader.shape = reader.usual_shape(plan.order.records(np.arange(n_looked_at)))
     n, allocate = plan.batch_elems, options.allocate or plain_memory
-    n_slots = depth + 1 if options.n_threads else 1
-    check_batches_fit(n_slots, [(n, *shape)])
-    slots = [image_batch(n, shape, allocate, reader.change is not None) for _ in range(n_slots)]
     draws, order = Draws(plan.seed, transform.draws_per_visit), plan.order
     jobs = ((order.records(visits), draws.take(visits)) for visits in plan.visits)
-    prefetcher = Prefetcher(jobs, reader.fill, slots, options.n_threads)
-    return Feed([(n, *shape), (n,)], prefetcher, source.close, source.n_records, reader.change)
+    maker = Maker(reader.fill, job_rows, reader.begin, reader.finish)
+    readers = prefetcher(jobs, maker, lambda: image_batch(n, shape, allocate, reader.change is not None),
+                         [(n, *shape)], depth, options)
+    return Feed([(n, *shape), (n,)], readers, source.close, source.n_records, reader.change)
 
 
 def image_batch(n: int, shape: Shape, allocate: Allocate, gives_pixels: bool = False) -> PixelBatch:
@@ -99,11 +97,38 @@ class _Reader:
             self.change, self._n_channels = self._transform.change(run.shape), run.shape[0]
         return shape
 
-    def fill(self, job: Job, batch: PixelBatch) -> None:
-        """Make one batch. If a record is bad and that is tolerated, make it again, record by record."""
-        filled(batch, self.change is not None, partial(self._fill, *job, batch))
+    def begin(self, job: Job, batch: PixelBatch) -> None:
+        """Give the batch the feed's own shape and type, which nearly all batches have."""
+        if len(batch.labels) > 1:
+            batch.holds_pixels = self.change is not None
+            batch.take_shape(_storage(len(batch.labels), self.shape))
+
+    def fill(self, job: Job, batch: PixelBatch, rows: slice) -> None:
+        """Make these samples of a batch. Raises DataError or NotPixels where they do not suit ``begin``'s shape."""
+        records, draws = job
+        if len(batch.labels) == 1:
+            self._fill_whole(records, draws, batch)
+        else:
+            self._fill_from(records[rows], draws[rows], batch, rows.start, takes_shape=False)
+
+    def finish(self, job: Job, batch: PixelBatch, error: BaseException | None) -> None:
+        """Make the batch again as a whole if one of its samples does not suit: it may have another shape."""
+        if isinstance(error, DataError | NotPixels) and len(batch.labels) > 1:
+            self._fill_whole(*job, batch)
+        elif error is not None:
+            raise error
+
+    def _fill_whole(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch) -> None:
+        """Make a batch of the shape of its first sample, of floats if not all samples are pixels."""
+        batch.holds_pixels = self.change is not None
+        try:
+            self._fill(records, draws, batch)
+        except NotPixels:
+            batch.holds_pixels = False
+            self._fill(records, draws, batch)
 
     def _fill(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch) -> None:
+        """Make a batch. If a record is bad and that is tolerated, make it again, record by record."""
         try:
             self._fill_from(records, draws, batch, 0, takes_shape=True)
         except DataError:

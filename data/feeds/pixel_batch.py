@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -53,19 +52,3 @@ class PixelBatch:
 
 class NotPixels(Exception):
     """Raised if a sample of a batch of pixels has no pixels; the batch is then made again, as floats."""
-
-
-def filled(batch: PixelBatch, gives_pixels: bool, fill: Callable[[], None]) -> None:
-    """Fill a batch with pixels if all its samples have some, else with floats.
-
-    Args:
-        batch: to fill.
-        gives_pixels: whether to try.
-        fill: fills it as ``batch.holds_pixels`` says; raises NotPixels where it cannot.
-    """
-    batch.holds_pixels = gives_pixels
-    try:
-        fill()
-    except NotPixels:
-        batch.holds_pixels = False
-        fill()

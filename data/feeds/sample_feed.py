@@ -9,9 +9,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
+from scaffe.data.feeds.feed import (
+    Allocate,
+    Feed,
+    Plan,
+    ReaderOptions,
+    Tolerance,
+    check_batches_fit,
+    plain_memory,
+    prefetcher,
+)
 from scaffe.data.feeds.parameters import Draw, batch_size_of, list_order, read_mean, read_mean_array
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.order.share import TRAIN, Draws, Share
 from scaffe.data.records.pair_transform import PairOptions
 from scaffe.data.records.transform import ClipTransform, TransformOptions
@@ -67,17 +76,16 @@ def sample_feed(sampler: Sampler, plan: Plan, options: ReaderOptions, depth: int
         DataError: no sample can be made to begin with, or batches do not fit into memory.
     """
     n, tolerance = plan.batch_elems, Tolerance(options.n_bad_allowed, sampler.n_records, options.on_bad)
-    maker = _Maker(sampler, tolerance)
-    first = maker.make_good(int(plan.order.records(np.zeros(1, np.int64))[0]),
-                            np.zeros(sampler.draws_per_visit, np.uint32))
+    filler = _Filler(sampler, tolerance)
+    first = filler.make_good(int(plan.order.records(np.zeros(1, np.int64))[0]),
+                             np.zeros(sampler.draws_per_visit, np.uint32))
     shapes: Shapes = [array.shape for array in first]
-    n_slots = depth + 1 if options.n_threads else 1
-    check_batches_fit(n_slots, [(n, *shape) for shape in shapes])
-    slots = [_Batch(n, shapes, options.allocate or plain_memory) for _ in range(n_slots)]
     draws = Draws(plan.seed, sampler.draws_per_visit)
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
-    prefetcher = Prefetcher(jobs, maker.fill, slots, options.n_threads)
-    return Feed([_logical((n, *shape)) for shape in shapes], prefetcher, lambda: None)
+    allocate = options.allocate or plain_memory
+    readers = prefetcher(jobs, Maker(filler.fill, job_rows), lambda: _Batch(n, shapes, allocate),
+                         [(n, *shape) for shape in shapes], depth, options)
+    return Feed([_logical((n, *shape)) for shape in shapes], readers, lambda: None)
 
 
 class _Batch:
@@ -99,17 +107,17 @@ class _Batch:
                             for flat, shape in zip(self._memory, shapes, strict=True))
 
 
-class _Maker:
+class _Filler:
     """Fills batches. Threads share one object."""
 
     def __init__(self, sampler: Sampler, tolerance: Tolerance) -> None:
         self._sampler, self._tolerance = sampler, tolerance
 
-    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: _Batch) -> None:
-        """Make the samples of one batch."""
+    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: _Batch, rows: slice) -> None:
+        """Make these samples of a batch."""
         records, draws = job
-        for i, record in enumerate(records.tolist()):
-            sample = self.make_good(record, draws[i], None if len(records) == 1 else batch)
+        for i in range(rows.start, rows.stop):
+            sample = self.make_good(int(records[i]), draws[i], None if len(records) == 1 else batch)
             if len(records) == 1:
                 batch.take_shapes([array.shape for array in sample])
             for target, array in zip(batch.arrays, sample, strict=True):

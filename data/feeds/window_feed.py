@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, plain_memory
+from scaffe.data.feeds.feed import (
+    Feed,
+    Plan,
+    ReaderOptions,
+    Tolerance,
+    check_batches_fit,
+    plain_memory,
+    prefetcher,
+)
 from scaffe.data.feeds.image_feed import image_batch
 from scaffe.data.feeds.pixel_batch import PixelBatch
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.order.share import Draws
 from scaffe.data.records.decode import Colour, decode, file_bytes, opencv, read_image
 from scaffe.data.records.transform import TransformOptions, mean_of_channels
@@ -139,15 +147,14 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
     windows = read_windows(path, window.root, window.fg_threshold, window.bg_threshold)
     n, shape = plan.batch_elems, (windows.n_channels, window.crop_size, window.crop_size)
     allocate = options.allocate or plain_memory
-    n_slots = DEPTH + 1 if options.n_threads else 1
-    check_batches_fit(n_slots, [(n, *shape)])
-    slots = [image_batch(n, shape, allocate) for _ in range(n_slots)]
+    check_batches_fit(DEPTH + 1 if options.n_threads else 1, [(n, *shape)])  # before the mean is made as large
     draws = Draws(plan.seed, 1 + int(transform.mirror))
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
     tolerance = Tolerance(options.n_bad_allowed, len(windows.paths), options.on_bad)
     cutter = _Cutter(windows, plan.order.n_records, transform, window, tolerance)
-    prefetcher = Prefetcher(jobs, cutter.fill, slots, options.n_threads)
-    return Feed([(n, *shape), (n,)], prefetcher, lambda: None)
+    maker = Maker(cutter.fill, job_rows)
+    readers = prefetcher(jobs, maker, lambda: image_batch(n, shape, allocate), [(n, *shape)], DEPTH, options)
+    return Feed([(n, *shape), (n,)], readers, lambda: None)
 
 
 class _Cutter:
@@ -163,12 +170,12 @@ class _Cutter:
         if window.cache_images:
             self._files = [self._content(image) for image in range(len(windows.paths))]
 
-    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: PixelBatch) -> None:
-        """Draw and cut a window for each place of the batch."""
+    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: PixelBatch, rows: slice) -> None:
+        """Draw and cut a window for each of these places of the batch."""
         places, draws = job
-        batch.images[...] = 0
-        for i, at in enumerate(places):
-            kind = self._windows.background if at < self._n_background else self._windows.foreground
+        batch.images[rows] = 0
+        for i in range(rows.start, rows.stop):
+            kind = self._windows.background if places[i] < self._n_background else self._windows.foreground
             mirrored = draws.shape[1] > 1 and bool(draws[i, 1] % 2)
             batch.labels[i] = self._cut_one_of(kind, int(draws[i, 0]), mirrored, batch.images[i])
 

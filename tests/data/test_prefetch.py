@@ -11,8 +11,13 @@ import time
 import numpy as np
 import pytest
 
-from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.prefetch import Maker, Prefetcher
 from scaffe.errors import UserError
+
+
+def prefetch(jobs, fill, slots, n_threads):
+    """A prefetcher of batches that are made whole."""
+    return Prefetcher(jobs, Maker(lambda job, slot, rows: fill(job, slot)), slots, n_threads)
 
 
 def fill(job, slot):
@@ -25,7 +30,7 @@ def fill(job, slot):
 @pytest.mark.parametrize("n_slots", [1, 2, 5])
 def test_order_does_not_depend_on_threads(new_threads, n_threads, n_slots):
     slots = [np.zeros(3) for _ in range(n_slots)]
-    prefetcher = Prefetcher(itertools.count(), fill, slots, n_threads)
+    prefetcher = prefetch(itertools.count(), fill, slots, n_threads)
     for expected in range(12):
         slot = prefetcher.next()
         assert any(slot is one for one in slots)
@@ -35,7 +40,7 @@ def test_order_does_not_depend_on_threads(new_threads, n_threads, n_slots):
 
 
 def test_a_batch_stays_whole_until_the_next_is_asked_for():
-    prefetcher = Prefetcher(itertools.count(), lambda job, slot: slot.fill(job), [np.zeros(2) for _ in range(3)], 2)
+    prefetcher = prefetch(itertools.count(), lambda job, slot: slot.fill(job), [np.zeros(2) for _ in range(3)], 2)
     for expected in range(30):
         slot = prefetcher.next()
         time.sleep(0.001)  # readers run on meanwhile
@@ -45,7 +50,7 @@ def test_a_batch_stays_whole_until_the_next_is_asked_for():
 
 def test_no_more_is_made_than_there_are_slots():
     made = []
-    prefetcher = Prefetcher(itertools.count(), lambda job, slot: made.append(job), [[]] * 4, 2)
+    prefetcher = prefetch(itertools.count(), lambda job, slot: made.append(job), [[]] * 4, 2)
     prefetcher.next()
     deadline = time.monotonic() + 60
     while len(made) < 4 and time.monotonic() < deadline:
@@ -68,7 +73,7 @@ def fail_at(n):
 
 @pytest.mark.parametrize("n_threads", [0, 1, 3])
 def test_an_error_arrives_in_its_turn_and_ends_the_threads(new_threads, n_threads):
-    prefetcher = Prefetcher(itertools.count(), fail_at(3), [np.zeros(1) for _ in range(3)], n_threads)
+    prefetcher = prefetch(itertools.count(), fail_at(3), [np.zeros(1) for _ in range(3)], n_threads)
     assert [float(prefetcher.next()[0]) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="job 3"):
         prefetcher.next()
@@ -76,14 +81,14 @@ def test_an_error_arrives_in_its_turn_and_ends_the_threads(new_threads, n_thread
 
 
 def test_the_end_of_the_jobs_is_the_end():
-    prefetcher = Prefetcher(iter([1, 2]), lambda job, slot: slot.fill(job), [np.zeros(1) for _ in range(3)], 2)
+    prefetcher = prefetch(iter([1, 2]), lambda job, slot: slot.fill(job), [np.zeros(1) for _ in range(3)], 2)
     assert [float(prefetcher.next()[0]) for _ in range(2)] == [1, 2]
     with pytest.raises(StopIteration):
         prefetcher.next()
 
 
 def test_a_closed_one_says_so():
-    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1)], 1)
+    prefetcher = prefetch(itertools.count(), fill, [np.zeros(1)], 1)
     prefetcher.next()
     prefetcher.close()
     prefetcher.close()
@@ -92,7 +97,7 @@ def test_a_closed_one_says_so():
 
 
 def test_forgetting_it_ends_the_threads(new_threads):
-    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
+    prefetcher = prefetch(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
     prefetcher.next()
     assert len(new_threads("reader-")) == 2
     del prefetcher
@@ -114,15 +119,15 @@ def test_a_reader_that_ends_the_feed_does_not_wait_for_others_that_wait_for_it()
             prefetcher.close()
         has_ended.set()
 
-    prefetcher = Prefetcher(itertools.count(), fill, [[]] * 3, 2)
+    prefetcher = prefetch(itertools.count(), fill, [[]] * 3, 2)
     threading.Thread(target=prefetcher.next, daemon=True).start()
     assert has_ended.wait(60)
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
 def test_the_interpreter_exits_with_readers_at_work(ending):
-    script = ("import itertools, time\nfrom scaffe.data.feeds.prefetch import Prefetcher\n"
-              "p = Prefetcher(itertools.count(), lambda j, s: time.sleep(0.01), [0] * 4, 3)\np.next()\n" + ending)
+    script = ("import itertools, time\nfrom scaffe.data.feeds.prefetch import Maker, Prefetcher\n"
+              "p = Prefetcher(itertools.count(), Maker(lambda j, s, r: time.sleep(0.01)), [0] * 4, 3)\np.next()\n" + ending)
     done = subprocess.run([sys.executable, "-c", script], timeout=100, capture_output=True, text=True, check=False)
     assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
     assert "Fatal" not in done.stderr
@@ -131,7 +136,7 @@ def test_the_interpreter_exits_with_readers_at_work(ending):
 @pytest.mark.parametrize("n_threads", [0, 1, 3])
 def test_a_child_goes_on_with_the_batch_that_the_parent_is_at(forked, n_threads):
     """Also where batches are under way at the fork, whose threads the child has not."""
-    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(4)], n_threads)
+    prefetcher = prefetch(itertools.count(), fill, [np.zeros(1) for _ in range(4)], n_threads)
 
     def some(n):
         return [float(prefetcher.next()[0]) for _ in range(n)]
@@ -150,7 +155,7 @@ def test_what_readers_were_making_at_the_fork_is_made_in_the_child(forked):
             go_on.wait(60)
         slot[:] = job
 
-    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(4)], 2)
+    prefetcher = prefetch(itertools.count(), fill, [np.zeros(1) for _ in range(4)], 2)
     threading.Thread(target=prefetcher.next, daemon=True).start()
     begun.wait(60)
     assert forked(lambda: [float(prefetcher.next()[0]) for _ in range(6)]) == [0, 1, 2, 3, 4, 5]
@@ -158,7 +163,7 @@ def test_what_readers_were_making_at_the_fork_is_made_in_the_child(forked):
 
 
 def test_a_child_may_close_or_leave_what_it_inherited(forked):
-    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
+    prefetcher = prefetch(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
     assert float(prefetcher.next()[0]) == 0
     assert forked(prefetcher.close) is None
     assert float(prefetcher.next()[0]) == 1
@@ -174,7 +179,75 @@ def test_no_room_for_all_threads_is_one_line_and_none_stays(new_threads, monkeyp
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(3)] * 2, 5)
+    prefetcher = prefetch(itertools.count(), fill, [np.zeros(3)] * 2, 5)
     with pytest.raises(UserError, match="thread 'reader-2' cannot start"):
         prefetcher.next()
     assert new_threads("reader") == []
+
+
+def numbers(n_rows):
+    """A maker of batches of n_rows numbers: the job's, and the row's."""
+    def fill(job, slot, rows):
+        for row in range(rows.start, rows.stop):
+            slot[row] = 100 * job + row
+
+    return Maker(fill, lambda job: n_rows, lambda job, slot: slot.fill(-1))
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 3, 7])
+@pytest.mark.parametrize("n_rows, piece_rows", [(1, 4), (7, 3), (12, 4), (5, 1)])
+def test_pieces_make_whole_batches(n_threads, n_rows, piece_rows):
+    prefetcher = Prefetcher(itertools.count(), numbers(n_rows), [np.zeros(n_rows) for _ in range(3)], n_threads, piece_rows)
+    for batch in range(40):
+        np.testing.assert_array_equal(prefetcher.next(), 100 * batch + np.arange(n_rows))
+    prefetcher.close()
+
+
+def test_all_threads_work_on_few_batches_at_once():
+    together, n_threads = threading.Barrier(6), 6
+
+    def fill(job, slot, rows):
+        if job == 0:
+            together.wait(60)  # breaks, and fails the batch, unless six threads come here
+        slot[rows] = job
+
+    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 12), [np.zeros(12) for _ in range(2)], n_threads, 2)
+    for batch in range(3):
+        assert (prefetcher.next() == batch).all()
+    prefetcher.close()
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 3])
+def test_a_batch_that_is_finished_otherwise_is_a_good_one(n_threads):
+    """As where a sample has another shape than the others: what finishes it sees the first piece's error."""
+    def fill(job, slot, rows):
+        if job == 2 and rows.stop > 2:
+            raise ValueError(rows.start)
+        slot[rows] = job
+
+    def finish(job, slot, error):
+        if error is not None:
+            slot[:] = -1 - error.args[0]
+
+    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 6, finish=finish), [np.zeros(6) for _ in range(4)],
+                            n_threads, 2)
+    found = [prefetcher.next().tolist() for _ in range(5)]
+    assert found == [[job] * 6 for job in (0, 1)] + [[-1 - 2 * (n_threads > 0)] * 6] + [[job] * 6 for job in (3, 4)]
+    prefetcher.close()
+
+
+def test_readers_are_added_while_the_consumer_waits(new_threads):
+    """The consumer takes no time, so it waits for nearly all of it; the threads' work is a wait that all may do at once."""
+    chosen = []
+
+    def fill(job, slot, rows):
+        time.sleep(0.001)
+        slot[rows] = job
+
+    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 8), [np.zeros(8) for _ in range(5)], 1, 2, 4,
+                            chosen.append)
+    assert [float(prefetcher.next()[-1]) for _ in range(400)] == list(range(400))
+    assert 2 <= len(new_threads("reader-")) <= 4
+    assert len(chosen) <= 1
+    prefetcher.close()
+    assert not new_threads("reader-")

@@ -5,40 +5,68 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.loops import flip_row
+from scaffe.jit.loops import MIRROR_PADDING, copy_elements, mirror_row
 
 
-@compiled
-def _row(pixels: np.ndarray, mean: np.ndarray, scale: np.float32, out: np.ndarray) -> None:
-    """One row whose elements have the same order in input and output."""
-    for k in range(out.size):
-        out[k] = (np.float32(pixels[k]) - mean[k]) * scale
-
-
-@compiled
-def _row_of_three(red: np.ndarray, green: np.ndarray, blue: np.ndarray, mean: np.ndarray, scale: np.float32,
-                  out: np.ndarray) -> None:
-    """One row of three planes, interleaved in the output."""
-    for w in range(red.size):
-        out[3 * w] = (np.float32(red[w]) - mean[3 * w]) * scale
-        out[3 * w + 1] = (np.float32(green[w]) - mean[3 * w + 1]) * scale
-        out[3 * w + 2] = (np.float32(blue[w]) - mean[3 * w + 2]) * scale
-
-
-@compiled
-def _row_of_planes(pixels: np.ndarray, at: int, plane: int, mean: np.ndarray, scale: np.float32, out: np.ndarray,
-                   n_channels: int) -> None:
-    """One row of any number of planes, interleaved in the output."""
-    width = out.size // n_channels
+@compiled(borrows=True)
+def _interleave(pixels: np.ndarray, at: int, plane: int, width: int, n_channels: int, mirrored: bool, out: np.ndarray,
+                to: int) -> None:
+    """Write a row of planes to out[to:], a pixel's channels side by side; from right to left if ``mirrored``."""
+    n, end = np.uint64(width), np.uint64(to)
+    if n_channels == 3 and not mirrored:
+        red, green, blue = np.uint64(at), np.uint64(at + plane), np.uint64(at + 2 * plane)
+        for w in range(n):
+            k = end + np.uint64(3) * w
+            out[k], out[k + np.uint64(1)], out[k + np.uint64(2)] = pixels[red + w], pixels[green + w], pixels[blue + w]
+        return
+    if n_channels == 3:
+        red, green, blue = np.uint64(at), np.uint64(at + plane), np.uint64(at + 2 * plane)
+        for w in range(n):
+            k, j = end + np.uint64(3) * w, n - np.uint64(1) - w
+            out[k], out[k + np.uint64(1)], out[k + np.uint64(2)] = pixels[red + j], pixels[green + j], pixels[blue + j]
+        return
     for c in range(n_channels):
-        channel = pixels[at + c * plane:at + c * plane + width]
-        for w in range(width):
-            out[w * n_channels + c] = (np.float32(channel[w]) - mean[w * n_channels + c]) * scale
+        first = np.uint64(at + c * plane)
+        for w in range(n):
+            of_pixel = n - np.uint64(1) - w if mirrored else np.uint64(w)
+            out[end + w * np.uint64(n_channels) + np.uint64(c)] = pixels[first + of_pixel]
 
 
-@compiled
+@compiled(borrows=True)
+def _convert(pixels: np.ndarray, at: int, mean: np.ndarray, mean_at: int, scale: np.float32, out: np.ndarray, to: int,
+             n_elems: int) -> None:
+    """out[to + k] = (pixels[at + k] - mean[mean_at + k]) * scale."""
+    start, of_mean, end = np.uint64(at), np.uint64(mean_at), np.uint64(to)
+    for k in range(np.uint64(n_elems)):
+        out[end + k] = (np.float32(pixels[start + k]) - mean[of_mean + k]) * scale
+
+
+@compiled(borrows=True)
+def _crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
+                mean: tuple[np.ndarray, np.ndarray], mean_rows: tuple[int, int], scale: np.float32,
+                shape: tuple[int, int, int, int], row: np.ndarray, out: np.ndarray) -> None:
+    n, height, width, n_channels = shape
+    n_row = width * n_channels
+    for i in range(n):
+        top, left, mirrored = places[i, 0], places[i, 1], places[i, 2] != 0
+        first = left if not (mirrored and mean_rows[0]) else mean_rows[1] - left - width
+        for h in range(height):
+            at, to = starts[i] + (top + h) * strides[1] + left * strides[2], (i * height + h) * n_row
+            mean_at = (top + h) * mean_rows[0] + first * n_channels
+            if strides[2] != n_channels:
+                _interleave(pixels, at, strides[0], width, n_channels, mirrored, row, 0)
+            elif mirrored:
+                mirror_row(pixels, at, width, n_channels, row)
+            means = mean[1] if mirrored else mean[0]
+            if mirrored or strides[2] != n_channels:
+                _convert(row, 0, means, mean_at, scale, out, to, n_row)
+            else:
+                _convert(pixels, at, means, mean_at, scale, out, to, n_row)
+
+
 def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
-               mean: np.ndarray, mean_stride: int, scale: np.float32, out: np.ndarray) -> None:
+               mean: tuple[np.ndarray, np.ndarray], mean_rows: tuple[int, int], scale: np.float32,
+               out: np.ndarray) -> None:
     """Write ``(pixel - mean) * scale`` of each sample's crop into ``out``.
 
     Args:
@@ -47,32 +75,31 @@ def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, 
         strides: elements between neighbours along (channel, row, column); the last is 1 for planes (channels first)
             and the number of channels for interleaved samples (channels last).
         places: int64 (n, 3): the crop's first row, its first column, and 1 if it is mirrored left to right, else 0.
-        mean: float32, 1-D, rows of the uncropped mean image in (column, channel) order.
-        mean_stride: elements from one row of the mean to the next; 0 if one row serves all.
+        mean: float32, 1-D, rows of the uncropped mean image in (column, channel) order; and the same of the image
+            mirrored left to right.
+        mean_rows: elements from one row of the mean to the next, 0 if one row of equal pixels serves all; and the
+            pixels of a row.
         scale: factor.
         out: float32 (n, height, width, channels), contiguous, written.
     """
-    n, height, width, n_channels = out.shape
+    row = np.empty(out.shape[2] * out.shape[3] + MIRROR_PADDING, pixels.dtype)
+    _crop_batch(pixels, starts, strides, places, mean, mean_rows, scale, out.shape, row, out.reshape(-1))
+
+
+@compiled(borrows=True)
+def _gather_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
+                  shape: tuple[int, int, int, int], out: np.ndarray) -> None:
+    n, height, width, n_channels = shape
     n_row = width * n_channels
     for i in range(n):
-        top, left = places[i, 0], places[i, 1]
         for h in range(height):
-            at = starts[i] + (top + h) * strides[1] + left * strides[2]
-            mean_at = (top + h) * mean_stride + left * n_channels
-            means, row = mean[mean_at:mean_at + n_row], out[i, h].reshape(n_row)
+            at = starts[i] + (places[i, 0] + h) * strides[1] + places[i, 1] * strides[2]
             if strides[2] == n_channels:
-                _row(pixels[at:at + n_row], means, scale, row)
-            elif n_channels == 3:
-                green, blue = at + strides[0], at + 2 * strides[0]
-                _row_of_three(pixels[at:at + width], pixels[green:green + width], pixels[blue:blue + width],
-                              means, scale, row)
+                copy_elements(pixels, at, out, (i * height + h) * n_row, n_row)
             else:
-                _row_of_planes(pixels, at, strides[0], means, scale, row, n_channels)
-            if places[i, 2]:
-                flip_row(row, n_channels)
+                _interleave(pixels, at, strides[0], width, n_channels, False, out, (i * height + h) * n_row)
 
 
-@compiled
 def gather_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
                  out: np.ndarray) -> None:
     """Write each sample's crop, as it is, into ``out``.
@@ -83,19 +110,7 @@ def gather_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int
         places: integers (n, 3), of which the crop's first row and its first column count.
         out: uint8 (n, height, width, channels), contiguous, written.
     """
-    n, height, width, n_channels = out.shape
-    n_row = width * n_channels
-    for i in range(n):
-        for h in range(height):
-            at = starts[i] + (places[i, 0] + h) * strides[1] + places[i, 1] * strides[2]
-            row = out[i, h].reshape(n_row)
-            if strides[2] == n_channels:
-                row[:] = pixels[at:at + n_row]
-            else:
-                for c in range(n_channels):
-                    channel = pixels[at + c * strides[0]:at + c * strides[0] + width]
-                    for w in range(width):
-                        row[w * n_channels + c] = channel[w]
+    _gather_batch(pixels, starts, strides, places, out.shape, out.reshape(-1))
 
 
 @compiled

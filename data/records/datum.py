@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from scaffe.data.records.decode import Colour, decode, run_of
+from scaffe.data.records.decode import Colour, decode, image_runs
 from scaffe.data.sources.source import Run, Shape
 from scaffe.errors import DataError
 
@@ -70,7 +70,8 @@ def datum_runs(content: np.ndarray, spans: np.ndarray, names: Sequence[str], col
         colour: how records that hold image files are decoded.
 
     Yields:
-        One run for all records, without a copy, if all are raw pixels of one shape; otherwise one run a record.
+        One run for all records, without a copy, if all are raw pixels of one shape; runs of neighbouring image files
+        of one shape, each valid until the next; otherwise one run a record.
 
     Raises:
         DataError: a record is not a complete Datum; the message names it.
@@ -84,8 +85,15 @@ def datum_runs(content: np.ndarray, spans: np.ndarray, names: Sequence[str], col
     if alike and table[0, f.N_DATA] and not table[0, f.ENCODED]:
         yield _raw(content, table, names[0])
         return
-    for i in range(len(spans)):
-        yield _one(content, table[i:i + 1], spans[i], names[i], colour)
+    is_file = (table[:, f.STATUS] == 0) & (table[:, f.ENCODED] != 0)
+    i = 0
+    while i < len(spans):
+        n_files = int(np.argmin(np.append(is_file[i:], False)))
+        if n_files:
+            yield from _images(content, table[i:i + n_files], names, i, colour)
+        else:
+            yield _one(content, table[i:i + 1], spans[i], names[i])
+        i += max(n_files, 1)
 
 
 def _raw(content: np.ndarray, table: np.ndarray, name: str) -> Run:
@@ -96,18 +104,28 @@ def _raw(content: np.ndarray, table: np.ndarray, name: str) -> Run:
     return Run(content, table[:, f.DATA].copy(), table[:, f.LABEL], shape)
 
 
-def _one(content: np.ndarray, table: np.ndarray, span: np.ndarray, name: str, colour: Colour) -> Run:
-    """One record as a run: an image file, raw pixels, or floats."""
+def _images(content: np.ndarray, table: np.ndarray, names: Sequence[str], first: int, colour: Colour) -> Iterator[Run]:
+    """Records that are image files; ``first``: the number of the first one."""
+    from scaffe.data.kernels import datum_fields as f
+
+    places = np.stack([table[:, f.DATA], table[:, f.DATA] + table[:, f.N_DATA]], 1).tolist()
+
+    def make(i: int, out: np.ndarray) -> np.ndarray:
+        image = decode(content[slice(*places[i])], colour, out)
+        if image is None:
+            raise DataError(f"{names[first + i]} does not hold an image of 8 bits that OpenCV reads")
+        return image
+
+    return image_runs(make, table[:, f.LABEL])
+
+
+def _one(content: np.ndarray, table: np.ndarray, span: np.ndarray, name: str) -> Run:
+    """One record as a run: raw pixels, or floats."""
     from scaffe.data.kernels import datum_fields as f
 
     row = table[0]
     if row[f.STATUS]:
         raise DataError(f"{name} is not a Datum")
-    if row[f.ENCODED]:
-        image = decode(content[row[f.DATA]:row[f.DATA] + row[f.N_DATA]], colour)
-        if image is None:
-            raise DataError(f"{name} does not hold an image of 8 bits that OpenCV reads")
-        return run_of(image, int(row[f.LABEL]))
     if row[f.N_DATA]:
         return _raw(content, table, name)
     shape = _shape(row, int(row[f.N_FLOATS]), name)

@@ -1,12 +1,19 @@
-"""Decodes image files with OpenCV, as Caffe does, so pixels equal Caffe's. Several threads can decode at once."""
+"""Decodes image files as Caffe's OpenCV does. Several threads can decode at once.
+
+Plain JPEG files go to libjpeg-turbo directly where simplejpeg is installed: OpenCV calls it, too, so the bits are the
+same, but it writes to memory that is there and takes four fifths of the time. All others go to OpenCV.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -54,16 +61,33 @@ def check_resize(height: int, width: int, height_name: str, width_name: str) -> 
         raise DataError(f"{height_name} {height} and {width_name} {width} make more than {MOST_PIXELS} pixels")
 
 
-def decode(content: np.ndarray, colour: Colour) -> np.ndarray | None:
+@functools.cache
+def _turbo() -> Callable[..., Any] | None:
+    """simplejpeg's decoder; None if it is not installed."""
+    try:
+        from simplejpeg import decode_jpeg
+    except ImportError:
+        return None
+    decoder: Callable[..., Any] = decode_jpeg
+    return decoder
+
+
+def decode(content: np.ndarray, colour: Colour, out: np.ndarray | None = None) -> np.ndarray | None:
     """Decode an image file that is in memory.
 
     Args:
         content: uint8, 1-D, the file's bytes.
         colour: how to decode it.
+        out: uint8, 1-D, contiguous; the image may be written to its beginning, if it has room.
 
     Returns:
-        uint8 (height, width, channels), blue first; None if OpenCV cannot decode it or its pixels do not have 8 bits.
+        uint8 (height, width, channels), blue first, perhaps a view of ``out``; None if OpenCV cannot decode it or its
+        pixels do not have 8 bits.
     """
+    turbo = _turbo() if colour != Colour.GREY else None
+    image = _decode_plain(turbo, content, out) if turbo is not None else None
+    if image is not None:
+        return image
     cv2 = opencv()
     try:
         return _checked(cv2.imdecode(content, int(colour)))
@@ -71,26 +95,46 @@ def decode(content: np.ndarray, colour: Colour) -> np.ndarray | None:
         return None
 
 
-def read_image(path: str, colour: Colour, height: int = 0, width: int = 0) -> np.ndarray:
+def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarray | None) -> np.ndarray | None:
+    """The image of a plain JPEG file; None if it is no such file, or is damaged."""
+    from scaffe.data.kernels.jpeg_header import plain_size
+
+    content = content.view()
+    content.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
+    height, width = plain_size(content)
+    n_bytes = 3 * height * width
+    if not n_bytes or height * width > MOST_PIXELS:
+        return None
+    flat = out[:n_bytes] if out is not None and out.size >= n_bytes else np.empty(n_bytes, np.uint8)
+    image = flat.reshape(height, width, 3)
+    try:
+        turbo(content, "BGR", buffer=image)
+    except ValueError:  # cut short or damaged: OpenCV gives what there is
+        return None
+    return image
+
+
+def read_image(path: str, colour: Colour, height: int = 0, width: int = 0,
+               out: np.ndarray | None = None) -> np.ndarray:
     """Read and decode an image file.
 
     Args:
         path: the file.
         colour: how to decode it.
         height, width: size in pixels to resize to, bilinearly as in Caffe; 0 and 0 keeps the image's own size.
+        out: as for ``decode``.
 
     Returns:
-        uint8 (height, width, channels), blue first.
+        uint8 (height, width, channels), blue first, perhaps a view of ``out``.
 
     Raises:
         DataError: the file is missing or is not an image with 8 bits a channel.
     """
-    cv2 = opencv()
-    image = decode(file_bytes(path), colour)
+    image = decode(file_bytes(path), colour, None if height and width else out)
     if image is None:
         raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
     if height and width:
-        image = cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
+        image = opencv().resize(image, (width, height)).reshape(height, width, image.shape[2])
     return image
 
 
@@ -102,12 +146,63 @@ def file_bytes(path: str | Path) -> np.ndarray:
         raise DataError(f"{str(path)[:PATH_TOLD]}: {error.strerror or error}") from None
 
 
-def run_of(image: np.ndarray, label: int) -> Run:
-    """A run of one decoded image, uint8 (height, width, channels)."""
-    height, width, channels = image.shape
-    pixels = image.reshape(-1)
+GROUP_BYTES = 1 << 21  # images decoded before they are cropped: a few, which stay in a core's cache
+_memory = threading.local()
+
+
+def image_runs(make: Callable[[int, np.ndarray], np.ndarray], labels: Sequence[int] | np.ndarray) -> Iterator[Run]:
+    """Decode images into memory of this thread, and give neighbours of one shape as one run.
+
+    Args:
+        make: (number of the image, uint8 1-D memory that it may be written to) → uint8 (height, width, channels),
+            perhaps in that memory.
+        labels: one for each image.
+
+    Yields:
+        Runs, each valid until the next.
+
+    Raises:
+        DataError: ``make`` does, after the images before have been given.
+    """
+    if not hasattr(_memory, "group"):
+        _memory.group = np.empty(GROUP_BYTES, np.uint8)
+    room: np.ndarray = _memory.group
+    first, shape = 0, (0, 0, 0)  # of the group
+    for i in range(len(labels)):
+        n_bytes = shape[0] * shape[1] * shape[2]
+        used = (i - first) * n_bytes
+        if used and used + n_bytes > room.size:
+            yield _group(room, shape, labels[first:i])
+            first, used = i, 0
+        try:
+            image = make(i, room[used:])
+        except DataError:
+            if used:
+                yield _group(room, shape, labels[first:i])
+            raise
+        if used and image.shape != shape:
+            yield _group(room, shape, labels[first:i])
+            first, used = i, 0
+        shape = image.shape
+        if image.size > room.size:
+            yield _group(image.reshape(-1), shape, labels[i:i + 1])
+            first, shape = i + 1, (0, 0, 0)
+            continue
+        place = room[used:used + image.size].reshape(shape)
+        if image.__array_interface__["data"] != place.__array_interface__["data"]:
+            place[...] = image
+    if first < len(labels):
+        yield _group(room, shape, labels[first:])
+
+
+def _group(memory: np.ndarray, shape: tuple[int, ...], labels: Sequence[int] | np.ndarray) -> Run:
+    """A run of images (height, width, channels), one after the other in memory."""
+    height, width, channels = shape
+    n_elems = height * width * channels
+    pixels = memory[:len(labels) * n_elems]
     pixels.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
-    return Run(pixels, np.zeros(1, np.int64), np.array([label]), (channels, height, width), interleaved=True)
+    starts = np.arange(len(labels), dtype=np.int64) * n_elems
+    return Run(pixels, starts, np.asarray(labels), (channels, height, width), interleaved=True)
 
 
 def _checked(image: np.ndarray | None) -> np.ndarray | None:

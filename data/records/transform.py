@@ -76,8 +76,11 @@ class Transform:
         self._scale = np.float32(options.scale)
         self._mean_rows: dict[int, np.ndarray] = {}
         self._image_mean: np.ndarray | None = None  # in (row, column, channel) order
+        self._mirrored_mean: np.ndarray | None = None
         if options.mean_image is not None:
-            self._image_mean = np.ascontiguousarray(np.moveaxis(options.mean_image, 0, -1), np.float32).reshape(-1)
+            mean = np.moveaxis(options.mean_image, 0, -1)
+            self._image_mean, self._mirrored_mean = (np.ascontiguousarray(image, np.float32).reshape(-1)
+                                                     for image in (mean, mean[:, ::-1]))
 
     @property
     def draws_per_visit(self) -> int:
@@ -122,7 +125,7 @@ class Transform:
         strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
         mean, mean_stride = self._mean(channels, width)
         places = self._places(run.shape, draws)
-        crop_batch(run.pixels, run.starts, strides, places, mean, mean_stride, self._scale, out)
+        crop_batch(run.pixels, run.starts, strides, places, mean, (mean_stride, width), self._scale, out)
 
     def gather(self, run: Run, draws: np.ndarray, out: np.ndarray, places: np.ndarray) -> None:
         """Crop the samples of a run and leave the rest of the transformation to ``change``.
@@ -149,14 +152,17 @@ class Transform:
             return PixelChange(self._image_mean, width * channels, channels, self._scale)
         return PixelChange(mean_of_channels(self.options.mean_values, channels).copy(), 0, 0, self._scale)
 
-    def _mean(self, channels: int, width: int) -> tuple[np.ndarray, int]:
-        """The mean as rows of (column, channel) floats, and the elements from row to row; 0 if one row serves all."""
-        if self._image_mean is not None:
-            return self._image_mean, width * channels
+    def _mean(self, channels: int, width: int) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+        """The mean as rows of (column, channel) floats, the same mirrored, and the elements from row to row.
+
+        Those are 0 if one row serves all.
+        """
+        if self._image_mean is not None and self._mirrored_mean is not None:
+            return (self._image_mean, self._mirrored_mean), width * channels
         row = self._mean_rows.get(channels)
         if row is None or row.size < channels * width:  # a longer row serves narrower images too
             row = self._mean_rows[channels] = np.tile(mean_of_channels(self.options.mean_values, channels), width)
-        return row, 0
+        return (row, row), 0
 
     def _places(self, shape: Shape, draws: np.ndarray) -> np.ndarray:
         """int64 (n, 3): for each sample the crop's first row, its first column, and 1 if it is mirrored."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.records.decode import Colour, check_resize, read_image, run_of
+from scaffe.data.records.decode import Colour, check_resize, image_runs, read_image
 from scaffe.data.sources.source import Run
 from scaffe.errors import DataError
 from scaffe.input_files import read_text_input
@@ -84,10 +84,11 @@ class ImageListSource:
         self.n_records = len(self._names)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
-        """The images with these numbers in the list, uint8, one run each."""
-        for record in records:
-            image = read_image(self._root + self._names[record], self._colour, self._height, self._width)
-            yield run_of(image, self._labels[record])
+        """The images with these numbers in the list, uint8; neighbours of one size in one run."""
+        def make(i: int, out: np.ndarray) -> np.ndarray:
+            return read_image(self.name_of(records[i]), self._colour, self._height, self._width, out)
+
+        return image_runs(make, self._labels[records])
 
     def name_of(self, record: int) -> str:
         """The image's path."""

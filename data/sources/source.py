@@ -54,7 +54,8 @@ class Source(Protocol):
             records: int64 (n,), record numbers.
 
         Yields:
-            The samples in the order asked for, in as few runs as their shapes, dtypes and places allow.
+            The samples in the order asked for, in as few runs as their shapes, dtypes and places allow. A run is valid
+            until the next one is asked for.
 
         Raises:
             DataError: a record cannot be read.

@@ -1,4 +1,4 @@
-"""Small functions for compiled code: copy and clear elements, flip a row of pixels, a vectorized exp."""
+"""Small functions for compiled code: copy and clear elements, mirror a row of pixels, a vectorized exp."""
 
 from __future__ import annotations
 
@@ -31,14 +31,50 @@ def clear_elements(y: np.ndarray, to: int, n_elems: int) -> None:
         y[start + i] = 0
 
 
-@compiled
-def flip_row(row: np.ndarray, n_channels: int) -> None:
-    """Flip a row of pixels in place, from left to right; ``n_channels`` elements a pixel."""
-    width = row.size // n_channels
-    for w in range(width // 2):
-        near, far = w * n_channels, (width - 1 - w) * n_channels
-        for c in range(n_channels):
-            row[near + c], row[far + c] = row[far + c], row[near + c]
+BLOCK = 5  # pixels of three bytes that a register of 16 bytes holds
+_BYTES, _WORD, _LANE = ir.VectorType(ir.IntType(8), 16), ir.IntType(64), ir.IntType(32)
+_REVERSED = [3 * (BLOCK - 1 - i // 3) + i % 3 for i in range(3 * BLOCK)] + [15]
+
+
+@intrinsic
+def _reverse_block(typing_context: Any, x: Any, at: Any, y: Any, to: Any) -> Definition:
+    """y[to:to + 16] = the five pixels from x[at] on, the last one first, and a byte without meaning."""
+
+    def build(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
+        def place(number: int) -> ir.Value:
+            array = context.make_array(signature.args[number])(context, builder, args[number])
+            return builder.bitcast(builder.gep(array.data, [args[number + 1]]), _BYTES.as_pointer())
+
+        block = builder.load(place(0), align=1)
+        order = ir.Constant(ir.VectorType(_LANE, 16), [ir.Constant(_LANE, i) for i in _REVERSED])
+        builder.store(builder.shuffle_vector(block, ir.Constant(_BYTES, None), order), place(2), align=1)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, y, types.int64), build
+
+
+MIRROR_PADDING = 16  # elements that ``mirror_row`` may write past the row
+
+
+@compiled(borrows=True)
+def mirror_row(x: np.ndarray, at: int, width: int, n_channels: int, y: np.ndarray) -> None:
+    """Write a row of pixels to y, from right to left.
+
+    Args:
+        x: flat and contiguous.
+        at: index in x of the row's first element.
+        width, n_channels: pixels of the row, elements of a pixel.
+        y: as x, and of its type; at least width · n_channels + MIRROR_PADDING elements.
+    """
+    n_done = width
+    if n_channels == 3 and x.itemsize == 1 and width > BLOCK:
+        n_done = width % BLOCK or BLOCK  # the blocks then end within x: the last one reads a byte more
+        for w in range(n_done, width, BLOCK):
+            _reverse_block(x, at + 3 * (width - w - BLOCK), y, 3 * w)
+    for w in range(np.uint64(n_done)):
+        near, far = w * np.uint64(n_channels), np.uint64(at) + (np.uint64(width - 1) - w) * np.uint64(n_channels)
+        for c in range(np.uint64(n_channels)):
+            y[near + c] = x[far + c]
 
 
 SINGLE, DOUBLE, WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(32)

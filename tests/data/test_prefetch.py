@@ -127,7 +127,8 @@ def test_a_reader_that_ends_the_feed_does_not_wait_for_others_that_wait_for_it()
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
 def test_the_interpreter_exits_with_readers_at_work(ending):
     script = ("import itertools, time\nfrom scaffe.data.feeds.prefetch import Maker, Prefetcher\n"
-              "p = Prefetcher(itertools.count(), Maker(lambda j, s, r: time.sleep(0.01)), [0] * 4, 3)\np.next()\n" + ending)
+              "p = Prefetcher(itertools.count(), Maker(lambda j, s, r: time.sleep(0.01)), [0] * 4, 3)\n"
+              "p.next()\n" + ending)
     done = subprocess.run([sys.executable, "-c", script], timeout=100, capture_output=True, text=True, check=False)
     assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
     assert "Fatal" not in done.stderr
@@ -197,7 +198,8 @@ def numbers(n_rows):
 @pytest.mark.parametrize("n_threads", [0, 1, 3, 7])
 @pytest.mark.parametrize("n_rows, piece_rows", [(1, 4), (7, 3), (12, 4), (5, 1)])
 def test_pieces_make_whole_batches(n_threads, n_rows, piece_rows):
-    prefetcher = Prefetcher(itertools.count(), numbers(n_rows), [np.zeros(n_rows) for _ in range(3)], n_threads, piece_rows)
+    slots = [np.zeros(n_rows) for _ in range(3)]
+    prefetcher = Prefetcher(itertools.count(), numbers(n_rows), slots, n_threads, piece_rows)
     for batch in range(40):
         np.testing.assert_array_equal(prefetcher.next(), 100 * batch + np.arange(n_rows))
     prefetcher.close()
@@ -211,7 +213,8 @@ def test_all_threads_work_on_few_batches_at_once():
             together.wait(60)  # breaks, and fails the batch, unless six threads come here
         slot[rows] = job
 
-    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 12), [np.zeros(12) for _ in range(2)], n_threads, 2)
+    slots = [np.zeros(12) for _ in range(2)]
+    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 12), slots, n_threads, 2)
     for batch in range(3):
         assert (prefetcher.next() == batch).all()
     prefetcher.close()
@@ -229,15 +232,15 @@ def test_a_batch_that_is_finished_otherwise_is_a_good_one(n_threads):
         if error is not None:
             slot[:] = -1 - error.args[0]
 
-    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 6, finish=finish), [np.zeros(6) for _ in range(4)],
-                            n_threads, 2)
+    slots = [np.zeros(6) for _ in range(4)]
+    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 6, finish=finish), slots, n_threads, 2)
     found = [prefetcher.next().tolist() for _ in range(5)]
     assert found == [[job] * 6 for job in (0, 1)] + [[-1 - 2 * (n_threads > 0)] * 6] + [[job] * 6 for job in (3, 4)]
     prefetcher.close()
 
 
 def test_readers_are_added_while_the_consumer_waits(new_threads):
-    """The consumer takes no time, so it waits for nearly all of it; the threads' work is a wait that all may do at once."""
+    """The consumer takes no time, so it waits for nearly all of it; the threads wait, too, all at once."""
     chosen = []
 
     def fill(job, slot, rows):

@@ -70,4 +70,5 @@ def test_it_chooses_once_and_says_so_in_one_sentence():
     first = count.choice
     run(count, 400, 6, 1)
     assert count.choice == first
-    assert first == "3 of at most 8 readers: a batch takes 2.5e+03 ms to read and comes every 1e+03 ms, of which the net waits 0.0%"
+    assert first == ("3 of at most 8 readers: a batch takes 2.5e+03 ms to read and comes every 1e+03 ms, "
+                     "of which the net waits 0.0%")

@@ -1,4 +1,4 @@
-"""The schedule of pieces, driven by random takers, ends, errors and forks: order, slots and errors are a naive reader's."""
+"""The schedule of pieces, driven by random events: order, slots and errors are a naive reader's."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ class Run:
         self.rng = np.random.default_rng(seed)
         self.n_slots, self.piece_rows = int(self.rng.integers(1, 5)), int(self.rng.integers(1, 5))
         self.rows = self.rng.integers(1, 10, 20)
-        self.failing = {(int(batch), int(row)) for batch, row in self.rng.integers(0, (20, 10), (self.rng.integers(3), 2))}
+        bad = self.rng.integers(0, (20, 10), (self.rng.integers(3), 2))
+        self.failing = {(int(batch), int(row)) for batch, row in bad}
         self.bad_finish, self.n_jobs = int(self.rng.integers(40)), int(self.rng.integers(1, 40))
         self.schedule = Schedule(self.n_slots)
         self.workers, self.made, self.given, self.over = [], {}, [], False

@@ -113,7 +113,7 @@ def test_files_are_kept_whole_where_asked(pictures):
     for key, message in found:
         assert message.encoded and message.data == (pictures / key[9:].decode()).read_bytes()
     runs = list(LmdbSource(pictures / "db").read(np.arange(3)))
-    assert [run.shape for run in runs] == [(3, 12, 10)] * 3 and [run.labels[0] for run in runs] == [5, 6, 7]
+    assert [run.shape for run in runs] == [(3, 12, 10)] and runs[0].labels.tolist() == [5, 6, 7]
 
 
 def test_files_are_made_anew_in_another_kind(pictures):

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
 GROUND = tuple(f"scaffe.{name}" for name in (
-    "atomic_files", "environment", "errors", "flags", "forking", "hdf5_input", "input_files", "jit",
+    "atomic_files", "control_groups", "environment", "errors", "flags", "forking", "hdf5_input", "input_files", "jit",
     "line_chart", "live_line", "log", "machine_code", "mapped_files", "mapped_memory", "markup", "private_files",
     "proto", "signal_mask",
     "start_watch", "temporary", "threads"))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path("/")
+from scaffe.control_groups import ROOT, folders, lines, number
+
 UNLIMITED = 1 << 60
 """cgroup v1 writes a number above this for no limit."""
 
@@ -36,42 +37,20 @@ def shortage(n_bytes: int, what: str, root: Path = ROOT) -> str:
 
 def _limits(root: Path) -> Iterator[tuple[str, int]]:
     """What each limit still allows, in bytes."""
-    for line in _lines(root / "proc/meminfo"):
+    for line in lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             yield "MemAvailable", int(line.split()[1]) * 1024
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            yield from _group(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            yield from _group(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                              "total_inactive_file")
+    for folder in folders("memory", root):
+        yield from _group(folder, "memory.max", "memory.current", "inactive_file")
+        yield from _group(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _group(mount: Path, path: str, limit: str, usage: str, cache: str) -> Iterator[tuple[str, int]]:
-    """A control group and those above it; page cache that is not in use is given back when memory is short."""
-    group = mount / path.lstrip("/")
-    for folder in (group, *group.parents):
-        if not folder.is_relative_to(mount):
-            return
-        most = _number(folder / limit)
-        if most is None or most >= UNLIMITED or (used := _number(folder / usage)) is None:
-            continue
-        reclaimable = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(f"{cache} ")]
+def _group(folder: Path, limit: str, usage: str, cache: str) -> Iterator[tuple[str, int]]:
+    """What a control group still allows; page cache that is not in use is given back when memory is short."""
+    most, used = number(folder / limit), number(folder / usage)
+    if most is not None and most < UNLIMITED and used is not None:
+        reclaimable = [int(line.split()[1]) for line in lines(folder / "memory.stat") if line.startswith(f"{cache} ")]
         yield f"{limit} of the control group {folder}", most - used + sum(reclaimable)
-
-
-def _number(path: Path) -> int | None:
-    """What a file of one number says; None where there is no file, or a word such as ``max``."""
-    text = next(iter(_lines(path)), "").strip()
-    return int(text) if text.isdigit() else None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 HUGE_PAGE_BYTES = 2 << 20

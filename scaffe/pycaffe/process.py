@@ -10,6 +10,7 @@ import numpy as np
 
 from scaffe.collectives.launch import place
 from scaffe.errors import UserError
+from scaffe.flags import MOST_THREADS
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.python import SHARD
@@ -19,7 +20,6 @@ __all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", 
            "set_random_seed", "set_solver_count",
            "set_solver_rank", "set_threads", "solver_count", "solver_rank", "stream"]
 
-MOST_THREADS = 4096
 _state: dict[str, Any] = {}
 
 

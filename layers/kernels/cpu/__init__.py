@@ -16,6 +16,7 @@ from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolu
 from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, supports
 from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan, WeightedPlan, Workers, find_kernel
 from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
+from scaffe.threads import openmp_begins_with
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
@@ -63,7 +64,8 @@ def set_threads(n_threads: int) -> None:
 
     from scaffe.layers.kernels.cpu.threads.parts import set_parts
 
-    library()
+    with openmp_begins_with(n_threads):
+        library()
     _limits[:] = [threadpool_limits(n_threads)]
     set_parts(n_threads)
     workers.cache_clear()

@@ -9,10 +9,11 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaffe import environment, private_files
+from scaffe import control_groups, environment, private_files, threads
 from scaffe.errors import UserError
 from scaffe.layers.kernels import device
 
@@ -48,7 +49,7 @@ def table(findings: list[Finding]) -> list[str]:
     return lines
 
 
-OTHERS = ("OMP_NUM_THREADS", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", "GLOG_minloglevel", "GLOG_log_dir")
+OTHERS = (*threads.EXPECTED, "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", "GLOG_minloglevel", "GLOG_log_dir")
 """Variables of others that change what scaffe does."""
 
 
@@ -63,7 +64,9 @@ def check_settings(given: Mapping[str, str] = os.environ) -> Iterator[Finding]:
             yield _judged(variable, given)
     for name in OTHERS:
         if given.get(name):
-            yield Finding(FINE, "settings", f"{name}={given[name]}")
+            wrong = threads.wrong(name, given) if name in threads.EXPECTED else ""
+            yield (Finding(SLOWER, "settings", wrong, f"unset {name}") if wrong else
+                   Finding(FINE, "settings", f"{name}={given[name]}"))
     for name in environment.unknown(given):
         yield Finding(SLOWER, "settings", f"{name}={given[name]}: scaffe reads no such variable", f"unset {name}")
 
@@ -89,11 +92,28 @@ def check_processor() -> Iterator[Finding]:
         yield Finding(FINE, "cores", f"{mine} of {there}: this process is bound to them")
     else:
         yield Finding(FINE, "cores", str(there))
-    found = library()
+    yield from check_threads()
+    with threads.openmp_begins_with(1):  # of a value that cannot be OpenMP would write a line of its own
+        found = library()
     if found is None:
         yield Finding(SLOWER, "oneDNN", reason(), WHEELS if platform.machine() == "x86_64" else NO_WHEELS)
         return
     yield Finding(FINE, "oneDNN", f"{found.version} with {found.instruction_set()}, {found.path}")
+
+
+def check_threads(given: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """How many threads a rank alone on this node computes with, and who says it.
+
+    Args:
+        given: the variables to look at.
+    """
+    quota = control_groups.cpu_quota()
+    if quota is not None:
+        yield Finding(FINE, "cores", f"the control group limits its processes to the time of {quota}")
+    with suppress(UserError):  # a wrong SCAFFE_THREADS, which is among the settings
+        n, who = threads.chosen(1, given)
+        yield Finding(FINE, "threads", f"{n}, as {who} say{'s' * (who != threads.ORDER[-1])}; the first counts of "
+                      + ", ".join(threads.ORDER))
 
 
 LEAST_FREE_BYTES = 1 << 30

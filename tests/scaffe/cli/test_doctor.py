@@ -67,6 +67,28 @@ def test_srun(words, state):
     assert job.judge_srun("/usr/bin/srun", words.split()).state == state
 
 
+@pytest.mark.parametrize("given, who", [
+    ({"OMP_NUM_THREADS": "3,2", "SLURM_CPUS_PER_TASK": "1"}, "3, as OMP_NUM_THREADS says"),
+    ({"OMP_NUM_THREADS": "x", "SLURM_CPUS_PER_TASK": "1"}, "1, as SLURM_CPUS_PER_TASK says"),
+    ({"SCAFFE_THREADS": "2", "OMP_NUM_THREADS": "3"}, "2, as SCAFFE_THREADS says"), ({}, "2, as the cores say"),
+])
+def test_who_says_how_many_threads(monkeypatch, given, who):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(5)))
+    monkeypatch.setattr(machine.control_groups, "cpu_quota", lambda: 2)
+    quota, threads = machine.check_threads(given)
+    assert (quota.said, threads.state) == ("the control group limits its processes to the time of 2", FINE)
+    assert threads.said == (f"{who}; the first counts of -threads or caffe.set_threads, SCAFFE_THREADS, "
+                            "OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, the cores")
+    assert len(list(machine.check_threads({"SCAFFE_THREADS": "many"}))) == 1
+
+
+def test_values_that_are_passed_over():
+    given = {"OMP_NUM_THREADS": "abc", "SLURM_CPUS_PER_TASK": "4,2"}
+    found = list(machine.check_settings(given))
+    assert [(each.state, each.to_type) for each in found] == [(SLOWER, f"unset {name}") for name in given]
+    assert [each.said.split(":")[0] for each in found] == ["OMP_NUM_THREADS=abc", "SLURM_CPUS_PER_TASK=4,2"]
+
+
 def test_a_cache_that_others_can_write(monkeypatch, tmp_path):
     (tmp_path / "open").mkdir(mode=0o777)
     (tmp_path / "open").chmod(0o777)

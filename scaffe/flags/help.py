@@ -66,7 +66,8 @@ def _row(name: str, text: str, column: int, width: int) -> Iterator[str]:
 
 def _default(flag: Flag) -> str:
     """In brackets what stands where nothing is given, and the range of what may be."""
-    said = [] if flag.default is REQUIRED else [_shown(flag.default)]
+    words = {value: word for word, value in flag.kind.words} if isinstance(flag.kind, Range) else {}
+    said = [] if flag.default is REQUIRED else [words.get(flag.default) or _shown(flag.default)]
     said += [str(flag.kind)] if isinstance(flag.kind, Range) else []
     text = f"[{'; '.join(said)}]" if said else ""
     return text.replace(" ", GLUE) if isinstance(flag.kind, Range) else text

@@ -41,10 +41,17 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
             return PortionFeed(_anywhere(param, draw, reading), share.portion or batch_size, share.cache_bytes)
         if context.phase == TRAIN and (fault := share.fault(batch_size)):
             raise UserError(f"{fault}; change it, or train with -scal weak")
-        reading = replace(reading, gives_pixels=True)
+        reading = replace(reading, gives_pixels=True, on_choice=_named(param.name, reading.on_choice, context.phase))
         return open_layer_feed(param, context.phase, share, draw, reading)
 
     return open_feed
+
+
+def _named(layer: str, on_choice: Callable[[str], None] | None, phase: int) -> Callable[[str], None] | None:
+    """What says how many readers a layer's feed has chosen: of the training net alone."""
+    if on_choice is None or phase != TRAIN:
+        return None
+    return lambda choice: on_choice(f"Layer {layer} reads with {choice}")
 
 
 def _anywhere(param: Any, draw: Callable[[], int],

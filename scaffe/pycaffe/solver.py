@@ -20,9 +20,9 @@ from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.observers.display import DebugInfo, Display
 from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.test import Test
-from scaffe.training.ranks import threads_per_rank, together
+from scaffe.training.ranks import AUTO, most_readers, threads_per_rank, together
 
-OPTIONS = {"level": None, "stage": "", "scal": "strong", "readers": 1}
+OPTIONS = {"level": None, "stage": "", "scal": "strong", "readers": AUTO}
 
 
 class Solver:
@@ -71,7 +71,8 @@ class Solver:
         n_threads = threads_per_rank(communicator, process.chosen_threads())
         kernels, self.param.random_seed = process.kernels(n_threads), seed
         maker = NetMaker(self.param, Namespace(**OPTIONS, precision=process.precision()), kernels, process.stream(),
-                         Share(communicator.rank, communicator.n_ranks))
+                         Share(communicator.rank, communicator.n_ranks),
+                         most_readers=most_readers(communicator, kernels))
         net = together(communicator, maker.train_net)
         tests = together(communicator, lambda: maker.test_nets(net))
         for path in initial_weights("", self.param):

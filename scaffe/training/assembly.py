@@ -33,7 +33,7 @@ from scaffe.training.limited_memory import limit_memory, place_on_device
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.display import DebugInfo
 from scaffe.training.partition.division import Division
-from scaffe.training.ranks import can_measure, choose, threads_per_rank, together
+from scaffe.training.ranks import can_measure, choose, most_readers, threads_per_rank, together
 from scaffe.training.solver import Method, Solver
 from scaffe.training.strategies import Role
 from scaffe.training.update_rules import update_rules
@@ -61,7 +61,8 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels, rank))
     if in_arena and role.division is None:
         backed = StagedOnHost()  # until it is known what the device has room for
-    maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
+    maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed,
+                     most_readers=most_readers(communicator, kernels))
     net = _train_net(communicator, maker, role.division)
     tests = together(communicator, lambda: maker.test_nets(net))
     if in_arena:
@@ -163,8 +164,9 @@ class NetMaker:
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,
-                 division: Division | None = None, fills: bool = True, backed: ParamMemory | None = None) -> None:
-        self._division, self._fills, self.backed = division, fills, backed
+                 division: Division | None = None, fills: bool = True, backed: ParamMemory | None = None,
+                 most_readers: int = 1) -> None:
+        self._division, self._fills, self.backed, self._most_readers = division, fills, backed, most_readers
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
@@ -197,8 +199,9 @@ class NetMaker:
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
-        context = make_context(self.kernels, self.rng, share, self.param.random_seed,
-                               self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
+        reading = self.bad.reader_options(self.options.readers, self._most_readers)
+        context = make_context(self.kernels, self.rng, share, self.param.random_seed, reading,
+                               Compute.of(self.options).dtype)
         context.fills = self._fills
         context.param_memory = self.backed
         context.shard = share.rank, share.ranks

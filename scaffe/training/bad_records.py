@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.feed import ReaderOptions
 from scaffe.errors import UserError
 from scaffe.log import info, warning
+from scaffe.training.ranks import AUTO
 from scaffe.training.solver import Observer, Solver
 
 
@@ -32,13 +34,15 @@ class BadRecords:
         """How many bad records all ranks have been told of."""
         return len(self._known)
 
-    def reader_options(self, n_threads: int) -> ReaderOptions:
+    def reader_options(self, n_threads: int, most: int) -> ReaderOptions:
         """The options for this run's feeds.
 
         Args:
-            n_threads: reader threads; with 0 the caller's own thread reads.
+            n_threads: reader threads; AUTO: as many as the net keeps waiting for, up to ``most``.
+            most: the most that this rank has room for.
         """
-        return ReaderOptions(n_threads, n_bad_allowed=self.n_allowed, on_bad=self.note)
+        wanted = ReaderOptions(1, most, on_choice=info) if n_threads == AUTO else ReaderOptions(n_threads)
+        return replace(wanted, n_bad_allowed=self.n_allowed, on_bad=self.note)
 
     def note(self, line: str) -> None:
         """Keep a reader's message about a bad record until the next ``exchange``. Any thread may call this."""

@@ -59,7 +59,12 @@ def threads_per_rank(communicator: Communicator, wanted: int) -> int:
     return wanted or threads.n_threads(communicator.node_n_ranks)
 
 
-AUTO = -1  # what ``-threads auto`` is
+def most_readers(communicator: Communicator, kernels: Any) -> int:
+    """How many reader threads this rank has room for beside kernels of this place."""
+    return threads.most_readers(communicator.node_n_ranks, kernels.PLACE != "host")
+
+
+AUTO = -1  # what ``-threads auto`` and ``-readers auto`` are
 N_PASSES = 3
 
 

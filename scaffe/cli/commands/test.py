@@ -24,7 +24,7 @@ from scaffe.nets.weights import listed, load_weights
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.observers.display import output_lines, values_of
-from scaffe.training.ranks import threads_per_rank, together
+from scaffe.training.ranks import AUTO, most_readers, threads_per_rank, together
 
 DEFAULT_VERSION = "Integral"  # the solver's ap_version where it gives none
 
@@ -92,8 +92,8 @@ def _test_detection(communicator: Communicator, net: Net, passes: Inference, n_i
 def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
     made_in = param_memory(options, kernels)
-    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1), Compute.of(options).dtype,
-                        made_in)
+    reading = bad.reader_options(AUTO, most_readers(communicator, kernels))
+    net = net_from_file(options.model, selection, kernels, share, reading, Compute.of(options).dtype, made_in)
     for path in listed(options.weights) or [""]:
         load_weights(net, path)
     limited = limit_forward(net, options.memory, options.placement, made_in)

@@ -83,7 +83,8 @@ def _flags() -> Flags:
     flags.flag("threads", 0, f"{threads.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
     add_memory_flags(flags)
     flags.section("Data")
-    flags.flag("readers", 1, "reader threads a rank", kind=whole(1, MOST_THREADS))
+    flags.flag("readers", AUTO, "reader threads a rank; auto: as the net waits for data",
+               kind=whole(1, MOST_THREADS, auto=AUTO))
     flags.count("skip_bad_records", "unreadable records to pass over")
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")

@@ -68,6 +68,7 @@ class ReaderOptions:
         n_bad_allowed: how many bad records are tolerated; each is replaced by the next good one.
         on_bad: called with one line for each bad record that is tolerated.
         gives_pixels: whether a batch may be cropped pixels, a byte each, which ``Feed.change`` then makes floats of.
+        scaled_decode: decode JPEG files that a layer makes smaller at a half, a fourth or an eighth of their size.
         on_choice: called once with a sentence that says how many readers were chosen.
     """
 
@@ -77,6 +78,7 @@ class ReaderOptions:
     n_bad_allowed: int = 0
     on_bad: Callable[[str], None] | None = None
     gives_pixels: bool = False
+    scaled_decode: bool = False
     on_choice: Callable[[str], None] | None = None
 
 

@@ -4,12 +4,13 @@
     python benchmarks/readers.py peers --peer PYTHON [--threads N] [--rounds N] [--only NAME ...]
     python benchmarks/readers.py waiting
     python benchmarks/readers.py flags [--rounds N]
+    python benchmarks/readers.py card [--json FILE]
 
 ``limits``: images a second and core, beside what bounds them. ``peers``: PYTHON needs torch, torchvision, pillow, lmdb
 and opencv-python-headless, for DALI nvidia-dali-cuda120; each pair takes turns, and the sums of a batch without random
 crops are compared first. ``waiting``: how many of 12 readers are at work at once where the decoder only waits.
-``flags``: training runs with ``-readers auto`` beside 1 and 2. Images are 256 x 256 of natural detail, cropped to 227,
-mirrored, mean subtracted.
+``flags``: training runs with ``-readers auto`` beside 1 and 2. ``card``: CaffeNet on a GPU, in some two minutes.
+Images are 256 x 256 of natural detail, cropped to 227, mirrored, mean subtracted.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from readers_parts import flags, limits, peers, waiting  # noqa: E402
+from readers_parts import card, flags, limits, peers, waiting  # noqa: E402
 from readers_parts.files import make_files  # noqa: E402
 
-PARTS = {"limits": limits.run, "peers": peers.run, "waiting": waiting.run, "flags": flags.run}
+PARTS = {"limits": limits.run, "peers": peers.run, "waiting": waiting.run, "flags": flags.run, "card": card.run}
 
 
 def main() -> None:
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--peer", help="a Python with torch, torchvision, pillow, lmdb and OpenCV")
     parser.add_argument("--only", nargs="*", default=[], help="peers to run: cv2, torchvision, pil, dali")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="readers on either side")
+    parser.add_argument("--json", help="where the card's rows go")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=1024)
     args = parser.parse_args()

@@ -39,25 +39,35 @@ def run(folder: Path, args: Namespace) -> None:
     for name, (kind, net, n_iterations) in NETS.items():
         data = DATA.format(transform=CROPPED, source=folder / kind, batch=64)
         (folder / "net.prototxt").write_text(data + net)
-        (folder / "solver.prototxt").write_text(
-            f'net: "{folder}/net.prototxt" base_lr: 1e-6 lr_policy: "fixed" max_iter: {n_iterations} display: '
-            f'{n_iterations // 2} snapshot_after_train: false random_seed: 1')
+        write_solver(folder, n_iterations)
         rates: dict[str, list[float]] = {"auto": [], "1": [], "2": []}
         for _ in range(args.rounds):
             for readers, found in rates.items():
-                found.append(_rate(folder / "solver.prototxt", readers, n_iterations))
+                found.append(rate(folder / "solver.prototxt", n_iterations, 64, "-readers", readers))
         medians = {readers: median(found) for readers, found in rates.items()}
         best = max(medians["1"], medians["2"])
         print(f"{name:24s} " + ", ".join(f"{readers}: {rate:.0f}" for readers, rate in medians.items())
               + f" images/s in the second half; auto {medians['auto'] / best:.3f} of the best", flush=True)
 
 
-def _rate(solver: Path, readers: str, n_iterations: int) -> float:
+def write_solver(folder: Path, n_iterations: int) -> None:
+    """A solver that says how far it is at the middle and at the end."""
+    (folder / "solver.prototxt").write_text(
+        f'net: "{folder}/net.prototxt" base_lr: 1e-6 lr_policy: "fixed" max_iter: {n_iterations} display: '
+        f'{n_iterations // 2} snapshot_after_train: false random_seed: 1')
+
+
+def rate(solver: Path, n_iterations: int, batch: int, *flags: str) -> float:
     """Images a second in the second half of a run, from its log."""
-    command = [sys.executable, "-m", "scaffe", "train", "-solver", str(solver), "-readers", readers]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "scaffe", "train", "-solver", str(solver), *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-400:])
+    for line in done.stderr.splitlines():
+        if "reads with" in line:
+            print("  " + line.partition("] ")[2])
     times = [_seconds(line) for line in done.stderr.splitlines() if re.search(r"Iteration \d+[ ,(].*loss", line)]
-    return 64 * (n_iterations // 2) / (times[-1] - times[-2])
+    return batch * (n_iterations // 2) / (times[-1] - times[-2])
 
 
 def _seconds(line: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.data.convert.annotations import READERS, beyond, group
-from scaffe.data.convert.imageset import ImagesetOptions, Made, checked, encoded_file, map_ahead
+from scaffe.data.convert.imageset import ImagesetOptions, Made, checked, encoded_file, made_ahead
 from scaffe.data.convert.writers import writer_of
 from scaffe.data.records.decode import MOST_PIXELS, Colour, check_resize, opencv, read_image
 from scaffe.data.sources.image_list import read_lines, read_list
@@ -70,7 +70,8 @@ def convert_annoset(root: str, list_path: str | Path, db_path: str | Path, optio
     lines = _pairs(list_path) if options.detection else _labelled(list_path)
     maker = _Maker(root, options)
     with ThreadPoolExecutor(images.n_threads) as pool:
-        made = map_ahead(pool, maker.make, ((i, *lines[line]) for i, line in enumerate(images.order(len(lines)))))
+        items = ((i, *lines[line]) for i, line in enumerate(images.order(len(lines))))
+        made = made_ahead(pool, images.n_threads, maker.make, items)
         return write(db_path, checked(made, list_path, images.check_shape), force)
 
 

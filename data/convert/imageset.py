@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+from scaffe.data.convert.ahead import map_ahead
 from scaffe.data.convert.writers import writer_of
 from scaffe.data.order.orders import shuffled
 from scaffe.data.records.datum import encode_file, encode_image
@@ -20,8 +20,7 @@ from scaffe.errors import DataError
 
 Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
 T = TypeVar("T")
-U = TypeVar("U")
-LOOK_AHEAD = 64  # images handed to the decoding threads at a time
+MOST_AHEAD = 512  # images decoded while a thousand records are written
 
 
 @dataclass(frozen=True)
@@ -83,14 +82,15 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
     names, labels = read_list(list_path, keeps_empty=True)
     maker, order = _RecordMaker(root, options), enumerate(options.order(len(names)))
     with ThreadPoolExecutor(options.n_threads) as pool:
-        made = map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in order if names[line]))
+        items = ((i, names[line], int(labels[line])) for i, line in order if names[line])
+        made = made_ahead(pool, options.n_threads, maker.make, items)
         return write(db_path, checked(made, list_path, options.check_shape), force)
 
 
-def map_ahead(pool: ThreadPoolExecutor, function: Callable[[T], U], items: Iterator[T]) -> Iterator[U]:
-    """The function's results in order, at most LOOK_AHEAD computed in advance."""
-    while batch := list(islice(items, LOOK_AHEAD)):
-        yield from pool.map(function, batch)
+def made_ahead(pool: ThreadPoolExecutor, n_threads: int, make: Callable[[T], Made | None],
+               items: Iterator[T]) -> Iterator[Made | None]:
+    """The records that ``make`` makes of the items, in order, made ahead by the pool's ``n_threads`` threads."""
+    return map_ahead(pool, make, items, 2 * n_threads, MOST_AHEAD, lambda made: len(made[1]) if made else 0)
 
 
 def checked(made: Iterator[Made | None], list_path: str | Path, alike: bool) -> Iterator[tuple[bytes, bytes]]:

@@ -10,16 +10,19 @@ from queue import Full, Queue
 import numpy as np
 
 from scaffe.data.convert.writers import writer_of
+from scaffe.data.records.datum import FLOAT, FLOAT_DATA
 from scaffe.errors import UserError
-from scaffe.layers.base.blob import Blob
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
 
 Record = tuple[bytes, bytes]
-END, ABANDONED = (b"", b""), (b"", b"abandoned")  # no record has an empty key
+Rows = np.ndarray | None  # float32 (rows, channels, height, width) of one pass; None: the extraction has failed
+END = np.empty((0, 1, 1, 1), np.float32)
 WAIT_SECONDS = 0.2  # between checks that the writer still runs
-MAX_WAITING = 4096  # records queued between the net and a writer
+MOST_WAITING = 2  # passes whose rows wait for a writer
+TAGGED = np.dtype([("tag", "u1"), ("value", "<f4")])
+"""A float of a Datum: each has a tag of its own (not packed), as Caffe writes them."""
 
 
 def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_batches: int,
@@ -47,52 +50,54 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     for folder in folders:
         if Path(folder).exists():
             raise UserError(f"{folder}: exists already")
-    write, passes = writer_of(backend), Inference(net, shown=blobs)
-    queues: list[Queue[Record]] = [Queue(MAX_WAITING) for _ in blobs]
-    counts = [0] * len(blobs)
+    write, passes, to_host = writer_of(backend), Inference(net, shown=blobs), net.context.kernels.to_host
+    queues: list[Queue[Rows]] = [Queue(MOST_WAITING) for _ in blobs]
     with ThreadPoolExecutor(len(blobs)) as pool:
-        writers = [pool.submit(write, folder, _drain(queue), False)
+        writers = [pool.submit(write, folder, _records(queue), False)
                    for folder, queue in zip(folders, queues, strict=True)]
-        is_whole = False
+        last = None
         try:
             for _ in range(n_batches):
                 passes.forward()
-                for i, name in enumerate(blobs):
-                    for record in _records(net.blobs[name], counts[i]):
-                        _put(queues[i], record, writers[i])
-                        counts[i] += 1
-            is_whole = True
+                for name, queue, writer in zip(blobs, queues, writers, strict=True):
+                    _put(queue, _rows(to_host(net.blobs[name].data)), writer)
+            last = END
         finally:
             for queue, writer in zip(queues, writers, strict=True):
-                _put(queue, END if is_whole else ABANDONED, writer)
+                _put(queue, last, writer)
     return [writer.result() for writer in writers]
 
 
-def _records(blob: Blob, first: int) -> Iterator[Record]:
-    """One Datum per row of the blob; the keys are ten-digit numbers counted from ``first``."""
-    if blob.ndim > 4:
-        raise UserError(f"a Datum has no place for a blob of shape {blob.shape}; at most 4 axes fit")
-    channels, height, width = (*blob.shape[1:], 1, 1, 1)[:3]
-    rows = blob.data.astype(np.float32, copy=False)
-    for row, values in enumerate(rows.reshape(blob.shape[0], -1) if blob.ndim else rows.reshape(1, 1)):
-        datum = caffe_pb2.Datum(channels=channels, height=height, width=width, float_data=values.tolist())
-        yield f"{first + row:010d}".encode(), datum.SerializeToString()
+def _rows(values: np.ndarray) -> np.ndarray:
+    """A copy of a blob's values, each of its rows as a Datum's three axes."""
+    if values.ndim > 4:
+        raise UserError(f"a Datum has no place for a blob of shape {values.shape}; at most 4 axes fit")
+    return np.array(values, np.float32, order="C").reshape((*values.shape, 1, 1, 1, 1)[:4])
 
 
-def _drain(queue: Queue[Record]) -> Iterator[Record]:
-    while (record := queue.get()) != END:
-        if record == ABANDONED:
+def _records(queue: Queue[Rows]) -> Iterator[Record]:
+    """A Datum for each row of what is queued until END; the keys are ten-digit numbers counted from 0."""
+    done = 0
+    while (rows := queue.get()) is not END:
+        if rows is None:
             raise UserError("extraction failed; the database is not written")
-        yield record
+        channels, height, width = rows.shape[1:]
+        head = caffe_pb2.Datum(channels=channels, height=height, width=width).SerializeToString()
+        tagged = np.empty(channels * height * width, TAGGED)
+        tagged["tag"] = FLOAT_DATA << 3 | FLOAT
+        for values in rows:
+            tagged["value"] = values.reshape(-1)
+            yield f"{done:010d}".encode(), head + tagged.tobytes()
+            done += 1
 
 
-def _put(queue: Queue[Record], record: Record, writer: Future[int]) -> None:
-    """Queue a record. If the writer has ended, raise its error, except for END and ABANDONED, so that all can end."""
+def _put(queue: Queue[Rows], rows: Rows, writer: Future[int]) -> None:
+    """Queue what one pass gave. If the writer has ended, raise its error, unless this is the last entry."""
     while not writer.done():
         try:
-            queue.put(record, timeout=WAIT_SECONDS)
+            queue.put(rows, timeout=WAIT_SECONDS)
             return
         except Full:
             continue
-    if record[0]:
+    if rows is not None and rows is not END:
         writer.result()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scaffe import threads
 from scaffe.atomic_files import write_whole
 from scaffe.data.convert import archives
 from scaffe.data.convert.mean import mean_image
@@ -109,7 +110,7 @@ def compute_image_mean(argv: Sequence[str]) -> int:
     flags.argument("OUTPUT_FILE", "the .binaryproto to write", default="")
     args = flags.parse(argv)
     source = open_database(args.INPUT_DB)
-    mean = mean_image(source)
+    mean = mean_image(source, threads.n_threads())
     print(f"Processed {source.n_records} files.")
     if args.OUTPUT_FILE:
         write_mean(args.OUTPUT_FILE, mean)

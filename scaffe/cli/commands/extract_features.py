@@ -43,7 +43,7 @@ def _extract(options: Namespace) -> int:
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
     kernels = load_kernels(threads.n_threads(), compute)
     made_in = param_memory(options, kernels)
-    readers = ReaderOptions(threads.most_readers(1, kernels.PLACE != "host"))
+    readers = ReaderOptions(most_threads=threads.most_readers(1, kernels.PLACE != "host"))
     net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), readers, compute.dtype, made_in)
     try:
         load_weights(net, options.weights)

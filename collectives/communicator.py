@@ -87,7 +87,7 @@ class Communicator(Freeable):
         self.patience = self._ranks.patience or self.deadline
         self._selector = Selector(self.topology)
         self._resolver = Resolver(self.rank, self._ranks, self._selector)
-        self._resolve, self._run = self._resolver.resolve, self._ranks.run
+        self._resolve, self._run, self._submit = self._resolver.resolve, self._ranks.run, self._ranks.submit
         self.algorithms = Algorithms(self._resolver, self._selector)
 
     @classmethod
@@ -194,7 +194,7 @@ class Communicator(Freeable):
         signature, flat = self._resolver.shared_result(array, op, algorithm, chunk_bytes)
         if isinstance(self._ranks, OneRank) or self.n_ranks == 1 or flat.size == 0:
             return memories.read_only(flat)
-        self._ranks.run(signature, flat, flat)
+        self._run(signature, flat, flat)
         return self._ranks.windows.on_rank(flat, 0)
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
@@ -209,27 +209,27 @@ class Communicator(Freeable):
     def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0,
                after: Any = None) -> Request:
         """Starts `bcast`; the helper thread carries it on."""
-        return self._submit(after, "bcast", array, "sum", root, algorithm, chunk_bytes)
+        return self._submit(*self._resolve("bcast", array, "sum", root, algorithm, chunk_bytes, None, True), after)
 
     def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
                 out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """Starts `reduce`; the helper thread carries it on."""
-        return self._submit(after, "reduce", array, op, root, algorithm, chunk_bytes, out)
+        return self._submit(*self._resolve("reduce", array, op, root, algorithm, chunk_bytes, out, True), after)
 
     def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                    out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """Starts `allreduce`; the helper thread carries it on."""
-        return self._submit(after, "allreduce", array, op, 0, algorithm, chunk_bytes, out)
+        return self._submit(*self._resolve("allreduce", array, op, 0, algorithm, chunk_bytes, out, True), after)
 
     def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                         out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """Starts `reduce_scatter`; the helper thread carries it on."""
-        return self._submit(after, "reduce_scatter", array, op, 0, algorithm, chunk_bytes, out)
+        return self._submit(*self._resolve("reduce_scatter", array, op, 0, algorithm, chunk_bytes, out, True), after)
 
     def iallgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0,
                    after: Any = None) -> Request:
         """Starts `allgather`; the helper thread carries it on."""
-        return self._submit(after, "allgather", array, "sum", 0, algorithm, chunk_bytes)
+        return self._submit(*self._resolve("allgather", array, "sum", 0, algorithm, chunk_bytes, None, True), after)
 
     def alloc(self, n_elems: int, dtype: Any = np.float32, memory: str = "host") -> np.ndarray:
         """Allocates a zeroed flat array that the other ranks of the node have mapped: collectives are fastest there.
@@ -296,8 +296,3 @@ class Communicator(Freeable):
 
     def _made(self, comm: Any, nodes: Sequence[int], parent: Losses | None = None) -> Communicator:
         return Communicator(comm, self.deadline, nodes, is_ours=True, parent=parent)
-
-    def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
-                out: Any = None) -> Request:
-        call = self._resolve(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper=True)
-        return self._ranks.submit(f"rank {self.rank}: i{collective}", *call, after)

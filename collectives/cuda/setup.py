@@ -29,7 +29,6 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.runtime.arguments import CallSignature
-from scaffe.collectives.runtime.backend import SharedLevels
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
@@ -92,10 +91,9 @@ class Device:
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, backs_off)
         node = self._node(group, streams, backs_off)
         self._how.append(node.how)
-        levels = SharedLevels(node, self._topology, comm.rank)
         nccl = NcclCalls(comm, streams)
         self._no_nccl = nccl.fault
-        return DeviceBackend(streams, self.no_ipc, transport=transport, levels=levels,
+        return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
                              calls={"mpi": library, "nccl": nccl})
 
     def _node(self, group: NodeGroup, streams: Streams, backs_off: bool) -> DeviceNode | NoNode:

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 from zlib import crc32
 
+from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.levels import Group
+from scaffe.collectives.planning.levels import Group, InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Kind, Plan, Recv, RecvReduce, Send, Step, compile_plan
 from scaffe.collectives.planning.planners import require
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.helper_threads import ANYONE, NONE, Watch
 from scaffe.collectives.runtime.mismatch import require_alike
+from scaffe.collectives.shared.schedule import DOUBLED
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire
 from scaffe.collectives.transport.transport import TAG, Message, Transport
@@ -106,43 +107,54 @@ class Engine:
         backends: by the name of the memory that arrays lie in.
     """
 
-    def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend) -> None:
+    def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend,
+                 failed: Callable[[Exception], Exception]) -> None:
         """Args:
-            comm: see the class; its `host` backend is made of it too.
-            topology: of its ranks.
-            watch: for this engine alone.
-            host: the backend for host memory.
+            host: the backend for host memory, which is made of `comm` too.
+            failed: gives what to raise where a collective has failed.
         """
-        self.watch, self.comm = watch, comm
+        self.watch, self.comm, self._failed = watch, comm, failed
         self.backends: dict[str, Backend] = {"host": host}
         self._topology = topology
         self._agreed: set[CallSignature] = set()
         self._runs: dict[CallSignature, Run] = {}
         self._executions: OrderedDict[tuple[CallSignature, int], Execution] = OrderedDict()
 
-    def run(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Any:
+    def run(self, signature: CallSignature, array: Any, source: Any, after: Any = None,
+            holds: bool = True) -> Point | None:
         """Takes part in a collective, on which the ranks have agreed.
 
         Args:
             signature: of the call.
             array: this rank's flat array, which is worked on in place.
             source: where the values are; another array than `array` on a device, or for a library's own reductions.
-            after: point on a device that the collective follows; None in host memory.
+            after: on a device, the point or event that the collective follows; None for the end of the caller's
+                current stream.
+            holds: on a device, the current stream follows the result.
 
         Returns:
-            The point on a device at which the result is there; None in host memory.
+            With `holds` False, the point on a device at which the result is there; else None.
         """
         backend = self.backends[signature.memory]
-        backend.begin(after)
+        streams = backend.streams
+        if streams is not None:
+            streams.begin(Point.of(after))
         try:
             run = self._runs.get(signature)
             if run is None:
                 run = self._runs[signature] = self._runner(signature, backend)
             run(array, source)
-        except BaseException:
-            backend.abandon()
+            point = None if streams is None else streams.end()
+        except BaseException as error:
+            if streams is not None:
+                streams.leave()
+            if isinstance(error, Exception):
+                raise self._failed(error) from error.__cause__
             raise
-        return backend.end()
+        if not holds or point is None:
+            return point
+        point.hold_and_end()
+        return None
 
     def message_pair(self, array: Any, memory: str) -> Callable[[], None]:
         """Sets up messages between ranks 0 and 1.
@@ -158,13 +170,14 @@ class Engine:
         }
         plan = Plan(self.comm.rank, self.comm.size, array.size, steps.get(self.comm.rank, ()))
         backend.transport.tag = TAG
-        execution = Execution(plan, array, "sum", backend.transport)
+        execution, streams = Execution(plan, array, "sum", backend.transport), backend.streams
 
         def there_and_back() -> None:
-            backend.begin(backend.point(None))
+            if streams is not None:
+                streams.begin(Point.now())
             execution.run(self.watch)
-            if (point := backend.end()) is not None:
-                point.hold_and_end()
+            if streams is not None:
+                streams.end().hold_and_end()
         return there_and_back
 
     def free(self) -> None:
@@ -209,30 +222,40 @@ class Engine:
 
     def _runner(self, signature: CallSignature, backend: Backend) -> Run:
         """Makes the call that runs the signature's collective."""
-        algorithm, watch = signature.algorithm, self.watch
-        if algorithm.library:
-            call = backend.calls[algorithm.library].run
-            collective, op, root = signature.collective, signature.op, signature.root
+        watch, collective, op, root = self.watch, signature.collective, signature.op, signature.root
+        if signature.algorithm.library:
+            call = backend.calls[signature.algorithm.library].of(collective)
 
             def by_library(array: Any, source: Any) -> None:
                 watch.label = collective
                 watch.begin(ANYONE)
-                call(collective, source, array, op, root)
+                call(source, array, op, root)
                 watch.end()
             return by_library
 
-        run_plan = partial(self._run_plan, signature)
-        group = Group(self._topology, signature.root)
+        phases, node, n_elems = self._phases(signature), backend.node, signature.n_elems
 
         def by_ours(array: Any, source: Any) -> None:
-            watch.label = signature.collective
+            watch.label = collective
             if source is not array:
                 backend.copy(array, source)
-            if algorithm.is_shared:
-                backend.levels.run(signature, array, run_plan)
-            else:
-                run_plan(array, group)
+            for phase in phases:
+                if isinstance(phase, InterNodePhase):
+                    self._run_plan(signature, array, phase.group)
+                else:
+                    part = array if phase.stop - phase.start == n_elems else array[phase.start : phase.stop]
+                    node.run(phase.collective, part, op, phase.root, phase.parts)
         return by_ours
+
+    def _phases(self, signature: CallSignature) -> list[Phase]:
+        algorithm, collective, root = signature.algorithm, signature.collective, signature.root
+        if not algorithm.is_shared:
+            return [InterNodePhase(Group(self._topology, root))]
+        if self._topology.n_nodes > 1:
+            levels = Levels(collective, self._topology, signature.n_elems, root, signature.leaves_one_per_node)
+            return levels.phases(self.comm.rank, algorithm.is_split)
+        collective = "reduce" if signature.leaves_one_per_node else collective
+        return [IntraNodePhase(collective + DOUBLED * algorithm.is_doubled, 0, signature.n_elems, root)]
 
     def _run_plan(self, signature: CallSignature, array: Any, group: Group) -> None:
         key = (signature, self.backends[signature.memory].transport.address(array))

@@ -10,6 +10,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.datatypes import NAMES, mpi_op, mpi_type
 from scaffe.collectives.runtime.arguments import existing_rank
+from scaffe.collectives.runtime.backend import Call
 from scaffe.collectives.runtime.mismatch import require_alike
 from scaffe.collectives.transport.host_memory import private_empty
 
@@ -18,11 +19,7 @@ COPIED_BYTES = 256 << 10
 
 
 class MpiCalls:
-    """Blocking calls on one MPI communicator. Arrays are flat, contiguous and of the same length on all ranks.
-
-    Attributes:
-        fault: see backend.Calls; every MPI has these calls.
-    """
+    """Blocking calls on one MPI communicator (see backend.Calls): from `source` into `array`, flat and contiguous."""
 
     fault = ""
 
@@ -36,14 +33,11 @@ class MpiCalls:
         self._in_place = MPI.IN_PLACE
         self._kept = np.empty(0, np.uint8)
 
-    def run(self, collective: str, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """Runs the collective of that name from `source` into `array`, which may be the same."""
-        if collective in ("bcast", "allgather"):
-            getattr(self, collective)(array, root)
-        else:
-            getattr(self, collective)(source, array, op, root)
+    def of(self, collective: str) -> Call:
+        call: Call = getattr(self, collective)
+        return call
 
-    def bcast(self, array: np.ndarray, root: int) -> None:
+    def bcast(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         """Copies root's array to every rank."""
         self._comm.Bcast(_spec(array), root)
 
@@ -53,15 +47,16 @@ class MpiCalls:
         if self._comm.rank != root:
             self._comm.Reduce(_spec(source), None, op_handle, root)
         elif array.nbytes < COPIED_BYTES or source is not array:
-            self._comm.Reduce(self._given(source, array), _spec(array), op_handle, root)
+            self._comm.Reduce(self._in_place if source is array else _spec(source), _spec(array), op_handle, root)
         else:
             self._comm.Reduce(_spec(self._copy(source)), _spec(array), op_handle, root)
 
-    def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
+    def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         """Reduces `source` over ranks into every rank's array."""
-        self._comm.Allreduce(self._given(source, array), _spec(array), mpi_op(op, NAMES[array.dtype]))
+        given = self._in_place if source is array else _spec(source)
+        self._comm.Allreduce(given, _spec(array), mpi_op(op, NAMES[array.dtype]))
 
-    def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
+    def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         """Reduces each rank's own part of `source` over ranks into that part of its `array`."""
         counts = self._counts(array.size)
         part = plan.part(self._comm.rank, self._comm.size, array.size)
@@ -70,13 +65,10 @@ class MpiCalls:
         if source is array:
             array[part] = own
 
-    def allgather(self, array: np.ndarray, root: int = 0) -> None:
+    def allgather(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         """Copies every rank's own part of `array` to all ranks."""
         counts = self._counts(array.size)
         self._comm.Allgatherv(self._in_place, [array, counts, mpi_type(NAMES[array.dtype])])
-
-    def _given(self, source: np.ndarray, array: np.ndarray) -> Any:
-        return self._in_place if source is array else _spec(source)
 
     def _copy(self, array: np.ndarray) -> np.ndarray:
         """The array's values in memory that is kept from call to call."""

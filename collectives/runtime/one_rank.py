@@ -41,11 +41,10 @@ class OneRank:
         if source is not array:
             memories.named(signature.memory).copy(array, source)
 
-    def submit(self, label: str, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
-        """See Ranks."""
+    def submit(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
         point = memories.named(signature.memory).point(after)
         self.run(signature, array, source)
-        return Request.completed(label, point)
+        return Request.completed(f"rank 0: i{signature.collective}", point)
 
     def check_lost(self) -> None:
         """See Ranks."""

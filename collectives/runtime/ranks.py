@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.fencing import FENCE
 from scaffe.collectives.fault_tolerance.losses import Losses, loss_notification
@@ -13,7 +14,7 @@ from scaffe.collectives.launch import may_use_threads
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import groups, memories
 from scaffe.collectives.runtime.arguments import Allocation, CallSignature
-from scaffe.collectives.runtime.backend import Backend, SharedLevels
+from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.device_on_demand import DeviceOnDemand, device_call
 from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
@@ -42,7 +43,7 @@ class Ranks:
         comm: mpi4py communicator that is ours alone.
         topology: which rank sits on which node.
         windows: memory that the node's ranks share.
-        engine: the caller's.
+        engine: the caller's; `run` runs a collective, which is recorded and agreed on, in it.
         calls: what this rank has called, to find out where others call something else.
         messages: between two ranks.
         on_device: device memory, once a call needs it.
@@ -75,49 +76,28 @@ class Ranks:
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
         self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare)
         self.engine = self._make_engine(backs_off=False)
+        self.run = self.engine.run
         self._helper = self._make_engine(backs_off=True) if has_threads else None
         self._progress = ProgressThread()
         self.messages = PointToPoint(self._dup(comm), self.patience, self.losses)
         self._fault_tolerant: list[FaultTolerantMessages] = []
 
-    def run(self, signature: CallSignature, array: Any, source: Any) -> None:
-        """Runs a collective, which is recorded and agreed on, on the caller's thread.
-
-        On a device it follows what the caller's current stream has been given, and that stream follows it.
-        """
-        engine = self.engine
-        try:
-            point = engine.run(signature, array, source, engine.backends[signature.memory].point(None))
-        except Exception as error:
-            raise self._failed(error) from error.__cause__
-        if point is not None:
-            point.hold_and_end()
-
-    def submit(self, label: str, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
-        """Runs a collective, which is recorded and agreed on, on the helper thread.
-
-        It runs at once where MPI does not let two threads call it.
-
-        Args:
-            label: names the collective in errors.
-            signature: of the call.
-            array: flat, worked on in place.
-            source: where its values are.
-            after: on a device, the event that it follows; None for the end of the caller's current stream.
-        """
-        helper, after = self._helper, self.engine.backends[signature.memory].point(after)
+    def submit(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
+        """As `run`, on the helper thread; at once where MPI does not let two threads call it."""
+        helper, label = self._helper, f"rank {self.comm.rank}: i{signature.collective}"
+        if self.engine.backends[signature.memory].streams is not None:
+            after = Point.of(after)
         if helper is None:
-            return Request.completed(label, self.engine.run(signature, array, source, after))
-        return self._progress.submit(label, partial(self._run_on_helper, helper, signature, array, source, after),
-                                     helper.watch.text)
+            return Request.completed(label, self.engine.run(signature, array, source, after, holds=False))
+        task = partial(self._run_on_helper, helper, signature, array, source, after)
+        return self._progress.submit(label, task, helper.watch.text)
 
-    def _run_on_helper(self, helper: Engine, *call: Any) -> Any:
-        self.on_device.take_gpu()
-        try:
-            self.losses.check()
-            return helper.run(*call)
-        except Exception as error:
-            raise self._failed(error) from error.__cause__
+    def _run_on_helper(self, helper: Engine, *call: Any) -> Point | None:
+        if self.on_device.device is not None:
+            self.on_device.take_gpu()
+        if self.losses.has_loss:
+            raise self.losses.error()
+        return helper.run(*call, False)
 
     def _failed(self, error: Exception) -> Exception:
         """What to raise where a collective has failed: an MPI that fails may do so since ranks made different calls."""
@@ -262,12 +242,11 @@ class Ranks:
 
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)
-        levels = SharedLevels(node, self.topology, self.comm.rank)
         watch = Watch(self.comm.rank, self.patience, self.losses.unless_lost(self._give_up), self._check_calls,
                       lambda: self.losses.or_default(self.calls.late, []))
         comm = self._dup(self.comm)
-        host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
-        engine = Engine(comm, self.topology, watch, host)
+        host = Backend(HostTransport(comm, backs_off), node, {"mpi": MpiCalls(comm)})
+        engine = Engine(comm, self.topology, watch, host, self._failed)
         self._engines.append((engine, node, backs_off))
         return engine
 

@@ -119,19 +119,21 @@ class NodeGroup:
 
     def _pass(self, call: NodeCall, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype[Any]) -> None:
         self._epoch = (self._epoch + 1) & 0xFFFFFFFF
-        waited, arrived = SuspendAwareClock(), False
+        if (block := self._blocks.get(dtype)) is None:
+            block = self._blocks[dtype] = kernels.block_for(dtype)
+        clock: SuspendAwareClock | None = None  # of a wait that takes longer than one look
         while True:
             status = passes.run_pass(
-                self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), arrived, _digest(call),
-                tables.chunks, tables.sources, tables.targets, addresses, self._block(dtype), OPS.index(call.op),
+                self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), clock is not None, _digest(call),
+                tables.chunks, tables.sources, tables.targets, addresses, block, OPS.index(call.op),
                 POLLS, LIVENESS_INTERVAL,
             )  # fmt: skip
             if status == passes.COMPLETE:
                 return
             if status == passes.MISMATCHED:
                 self._disagree(call)
-            arrived = True
-            self._check_peers(waited.seconds())
+            clock = clock or SuspendAwareClock()
+            self._check_peers(clock.seconds())
 
     def _disagree(self, call: NodeCall) -> NoReturn:
         everyone = self._comm.allgather(call)
@@ -149,11 +151,6 @@ class NodeGroup:
                 raise RankLost(self._names[self.rank][1], [name], f": its process {pid} is dead")
             if waited > self._deadline:
                 raise CommError(f"rank {self._names[self.rank][1]} waited {waited:.0f} s for rank {name}")
-
-    def _block(self, dtype: np.dtype[Any]) -> np.ndarray:
-        if dtype not in self._blocks:
-            self._blocks[dtype] = kernels.block_for(dtype)
-        return self._blocks[dtype]
 
 
 def _text(call: NodeCall) -> str:

@@ -150,24 +150,19 @@ class Windows:
         last, found = self._last  # a call looks twice, and is often repeated on the same array
         if last() is array:
             return found
-        found = self._find(array) if array.nbytes else None
-        self._last = weakref.ref(array), found
-        return found
-
-    def _find(self, array: np.ndarray) -> WindowSlice | None:
+        found, n_bytes = None, array.nbytes
         address = array.__array_interface__["data"][0]  # half of what array.ctypes.data costs
         bases = self._bases  # another thread may unmap another window meanwhile
         index = bisect_right(bases, address) - 1
-        window = self._windows.get(bases[index]) if index >= 0 else None
-        if window is None or address + array.nbytes > bases[index] + window[1]:
-            return None
-        serial, _, addresses = window
-        known = (serial, address - bases[index])
-        found = self._slices.get(known)
-        if found is None:
-            if len(self._slices) >= SLICES_KEPT:
-                self._slices = {}
-            self._slices[known] = found = WindowSlice(*known, addresses + known[1])
+        window = self._windows.get(bases[index]) if index >= 0 and n_bytes else None
+        if window is not None and address + n_bytes <= bases[index] + window[1]:
+            known = (window[0], address - bases[index])
+            found = self._slices.get(known)
+            if found is None:
+                if len(self._slices) >= SLICES_KEPT:
+                    self._slices = {}
+                self._slices[known] = found = WindowSlice(*known, window[2] + known[1])
+        self._last = weakref.ref(array), found
         return found
 
     def on_rank(self, array: np.ndarray, rank: int) -> np.ndarray:

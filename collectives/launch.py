@@ -40,9 +40,6 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as a rank that needs MPI.
 
     One task that srun starts alone, as `srun --pty` does, needs none.
-
-    Args:
-        environment: the variables to look at.
     """
     if environment.get("SLURM_STEP_NUM_TASKS") != "1" or environment.get("SLURM_HET_SIZE"):
         return has_launcher(environment)
@@ -52,11 +49,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def has_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether an MPI launcher started this process, one of many or the only one.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """Whether an MPI launcher started this process, one of many or the only one."""
     if any(environment.get(name) for name in RANK_VARIABLES):
         return True
     counts = (environment.get(name, "") for name in COUNT_VARIABLES)
@@ -64,20 +57,13 @@ def has_launcher(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both."""
     said = ((environment.get(rank, ""), environment.get(count, "")) for rank, count in PLACE_VARIABLES)
     return next(((int(rank), int(count)) for rank, count in said if rank.isdigit() and count.isdigit()), None)
 
 
 def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     """This rank's number on its node, as the launcher says before MPI starts.
-
-    Args:
-        environment: the variables to look at.
 
     Returns:
         None where no launcher says it, or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE).

@@ -23,7 +23,6 @@ class Form(NamedTuple):
     """How a kind of message is packed.
 
     Attributes:
-        kind: its class.
         layout: `struct` format of its numbers; "x" leaves a byte 0.
         names: of the numbers, as attributes of the message.
         make: makes a message from the sender's number and these numbers.
@@ -61,8 +60,6 @@ class Codec:
 
         Args:
             message: of a kind that has a form; or None.
-            sender: its sender's number.
-            receiver: its receiver's number.
 
         Returns:
             int64, shape (n_words,): the line.

@@ -22,8 +22,6 @@ class Column:
 
     Attributes:
         case: the collective's name.
-        title: of the column.
-        algorithm: its name.
         chunk_bytes: 0 for the default.
         root: of reduce and bcast.
         is_in_place: call the library's own reductions in place, as `auto` does; else from another buffer, as OSU does.
@@ -38,17 +36,11 @@ class Column:
 
 
 class Runner:
-    """Calls one column's collective on given buffers.
-
-    Attributes:
-        title: of the column.
-    """
+    """Calls one column's collective on given buffers."""
 
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
                  synchronize: Callable[[], None] = lambda: None) -> None:
         """Args:
-            communicator: of the ranks that are measured.
-            column: what to call.
             buffer: flat, worked on in place.
             other: like `buffer`; the library's own reductions read from it, unless the column is in place.
             synchronize: returns when the device has done what a call has queued there.
@@ -79,10 +71,6 @@ class Runner:
     def verify(self, payload: Payload, is_blocking: bool) -> None:
         """Runs the collective on known values. All ranks call it.
 
-        Args:
-            payload: the values.
-            is_blocking: which form to run.
-
         Raises:
             CommError: on every rank, when an element is wrong on any.
         """
@@ -105,19 +93,12 @@ class _SynchronizingRequest(Request):
         self._request, self._synchronize = request, synchronize
 
     def wait(self, timeout: float | None = None, stream: Any = None) -> None:
-        """See Request."""
         self._request.wait(timeout, stream)
         self._synchronize()
 
 
 def time_call(communicator: Communicator, call: Callable[[], object], n_warm: int, n_timed: int) -> np.ndarray:
     """Times a call. All ranks call it, and meet before each call.
-
-    Args:
-        communicator: of the ranks that are measured.
-        call: what to time.
-        n_warm: calls before timing.
-        n_timed: timed calls.
 
     Returns:
         float64, shape (n_timed,): seconds of the slowest rank.
@@ -138,8 +119,6 @@ def time_in_turns(communicator: Communicator, calls: Sequence[Callable[[], objec
     """Times several calls that take turns, so that a change in the machine's speed meets all of them.
 
     Args:
-        communicator: of the ranks that are measured.
-        calls: what to time.
         n_warm: calls before timing, in each round.
         n_timed: timed calls of each, over all rounds.
         n_rounds: how often the calls take turns.
@@ -167,8 +146,6 @@ class Case(NamedTuple):
     Attributes:
         expected: gives the rows for this rank, from the communicator, the elements of the whole buffer and the root;
             elements in no row may be anything.
-        takes_root: whether it has a root.
-        reduces: whether it sums over ranks.
     """
 
     expected: Callable[[Communicator, int, int], list[Row]]

@@ -23,9 +23,6 @@ def measure_latency(communicator: Communicator, buffer: Any, n_warm: int, n_time
     Args:
         communicator: two ranks or more.
         buffer: what rank 0 and rank 1 send, flat.
-        n_warm: round trips before timing.
-        n_timed: timed round trips.
-        payload: what to verify with.
 
     Returns:
         float64, shape (n_timed,): seconds of one way, of the slowest rank.
@@ -87,10 +84,7 @@ def measure_overlap(communicator: Communicator, start: Callable[[], Request | No
     collective would count as not hidden.
 
     Args:
-        communicator: of the collective.
         start: starts the collective; what it returns is waited for.
-        n_warm: rounds before timing.
-        n_timed: timed rounds.
 
     Returns:
         Seconds of the collective alone (`pure`), compute alone (`compute`) and both together (`both`); and the

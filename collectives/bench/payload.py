@@ -62,19 +62,15 @@ class DeviceBuffers(HostBuffers):
         self._cupy = device.load()
 
     def window(self, communicator: Communicator, n_elems: int, dtype: str) -> Any:
-        """See HostBuffers."""
         return communicator.alloc(n_elems, dtype, "device")
 
     def private(self, n_elems: int, dtype: str) -> Any:
-        """See HostBuffers."""
         return self._cupy.zeros(n_elems, dtype)
 
     def put(self, part: Any, values: np.ndarray) -> None:
-        """See HostBuffers."""
         part[...] = self._cupy.asarray(values.astype(part.dtype))
 
     def get(self, part: Any) -> np.ndarray:
-        """See HostBuffers."""
         values: np.ndarray = part.get()
         return values
 
@@ -83,7 +79,6 @@ class DeviceBuffers(HostBuffers):
         self._cupy.cuda.get_current_stream().synchronize()
 
     def about(self, communicator: Communicator) -> dict[str, str]:
-        """See HostBuffers."""
         return {"transport": communicator.describe_device()}
 
 
@@ -104,7 +99,6 @@ def check_room(communicator: Communicator, n_bytes: int) -> None:
     """Asks each node for the memory of its ranks' two buffers, before anything is measured. All ranks call it.
 
     Args:
-        communicator: the ranks.
         n_bytes: of the longest message.
 
     Raises:
@@ -137,8 +131,6 @@ class Payload:
         """Chooses k so small that sums over all ranks of integers below 2**k are exact in `dtype`.
 
         Args:
-            dtype: of the buffers.
-            n_ranks: how many ranks are summed.
             buffers: what the values go to and come from; host memory unless given.
         """
         self._buffers = HostBuffers() if buffers is None else buffers
@@ -167,9 +159,6 @@ class Payload:
         """Counts wrong elements.
 
         Args:
-            array: flat.
-            start: first element to look at.
-            stop: one past the last.
             source: the rank whose values they should be; None: the sum over ranks.
         """
         wrong = 0

@@ -52,10 +52,8 @@ def line(n_bytes: int, samples: list[np.ndarray], full: bool, note: str = "") ->
     """Formats one message size.
 
     Args:
-        n_bytes: the message size.
         samples: per column, seconds of the slowest rank.
         full: also minimum, mean and maximum of each column.
-        note: appended.
 
     Returns:
         The line: per column the median in microseconds.
@@ -89,10 +87,6 @@ TRIES = 4
 def best_other(titles: Sequence[str], seconds: Sequence[float]) -> tuple[float, str]:
     """Compares `auto` with the fastest other column.
 
-    Args:
-        titles: of the columns.
-        seconds: of the columns, in the same order.
-
     Returns:
         How many times that column's time `auto` takes, and that column's title.
 
@@ -111,7 +105,6 @@ def check(titles: Sequence[str], measure: Callable[[], Sequence[float]]) -> tupl
     """Repeats a measurement, up to TRIES times, until `auto` is within MOST of the best other column.
 
     Args:
-        titles: of the columns.
         measure: gives each column's seconds, the same on all ranks.
 
     Returns:

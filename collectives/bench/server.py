@@ -27,21 +27,14 @@ FOR_COLLECTIVES = {"overlap": False, "check_auto": False, "unmapped": False}
 
 
 class ServerRunner:
-    """One column: a server with one table, of which every worker reads and updates all rows.
-
-    Attributes:
-        title: of the column.
-    """
+    """One column: a server with one table, of which every worker reads and updates all rows."""
 
     def __init__(self, communicator: Communicator, options: Namespace, slack: float, n_elems: int,
                  buffers: HostBuffers) -> None:
         """Starts the server. All ranks call it.
 
         Args:
-            communicator: the ranks.
             options: the parsed flags: case, servers, scattered, dtype, memory.
-            slack: the server's.
-            n_elems: of the table.
             buffers: where the workers' buffers lie.
 
         Raises:
@@ -74,7 +67,6 @@ class ServerRunner:
 
         Args:
             payload: says the element type; the values are summed over the workers.
-            is_blocking: True.
 
         Raises:
             CommError: on every rank, when an element is wrong on any.
@@ -124,9 +116,6 @@ class ServerRunner:
 
 def slacks(options: Namespace) -> list[float]:
     """Reads the flags of the server's cases.
-
-    Args:
-        options: the parsed flags.
 
     Returns:
         The slack of each column, in the order given; empty for a collective's case.

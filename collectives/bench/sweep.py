@@ -29,9 +29,6 @@ ROUNDS = 4
 def main(argv: Sequence[str]) -> int:
     """Runs the command `bench`; rank 0 prints.
 
-    Args:
-        argv: the command line, without the program's name.
-
     Returns:
         The exit code: 0, or 1 when an element was wrong or the benchmark cannot run.
     """
@@ -64,8 +61,6 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     """Measures all sizes and columns. All ranks call it.
 
     Args:
-        communicator: the ranks to measure.
-        options: the parsed flags.
         buffers: where the buffers lie.
 
     Returns:

@@ -34,7 +34,6 @@ class DeviceBackend(Backend):
 
     def __init__(self, streams: Streams, no_ipc: str, **parts: Any) -> None:
         """Args:
-            streams: of the engine.
             no_ipc: why the node's ranks cannot map one another's memory; empty where they can.
             parts: what Backend takes.
         """
@@ -42,7 +41,6 @@ class DeviceBackend(Backend):
         self.streams, self._no_ipc = streams, no_ipc
 
     def fault(self, algorithm: Algorithm) -> str:
-        """See Backend."""
         if algorithm.is_shared and self._no_ipc:
             return f"algorithm '{algorithm}' needs CUDA IPC between the ranks of a node: {self._no_ipc}"
         if algorithm.is_doubled:
@@ -56,11 +54,9 @@ class DeviceBackend(Backend):
                             "use auto or an algorithm of ours", everywhere=True)
 
     def copy(self, target: Any, source: Any) -> None:
-        """See Backend."""
         target[...] = source
 
     def wired(self, wire: str) -> Transport:
-        """See Backend."""
         return DeviceWire(self.transport, wire)
 
 
@@ -71,7 +67,6 @@ class NoNode:
 
     def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
             parts: tuple[Part, ...] = ()) -> None:
-        """See runtime.backend.Node."""
         raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")
 
 
@@ -84,7 +79,6 @@ class AwareCalls(MpiCalls):
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: nobody else uses it from another thread at the same time.
-            streams: of the engine that calls.
             backs_off: waits for the device sleep between polls.
         """
         super().__init__(comm)
@@ -159,12 +153,7 @@ class NcclCalls:
     """
 
     def __init__(self, comm: Intracomm, streams: Streams) -> None:
-        """All ranks of `comm` call it. NCCL itself starts with the first collective.
-
-        Args:
-            comm: the ranks that take part.
-            streams: of the engine that calls.
-        """
+        """All ranks of `comm` call it. NCCL itself starts with the first collective."""
         self._comm, self._streams = comm, streams
         self._nccl: Any = None
         self._communicator: Any = None

@@ -164,9 +164,6 @@ def on_stream(stream: CudaStream) -> Iterator[None]:
     """Makes a stream the thread's current one, and then again the one from before.
 
     CuPy's own `with stream` ends with the stream of the `with` around it: one that `use()` has chosen is forgotten.
-
-    Args:
-        stream: of the thread's current device.
     """
     before = load().cuda.get_current_stream()
     stream.use()
@@ -285,10 +282,6 @@ def _adopted(array: Any) -> Any:
 
 def zeros(n_elems: int, dtype: np.dtype[Any]) -> DeviceArray:
     """Allocates zeros that a stream which does not wait for the current one finds, too: the host waits for them.
-
-    Args:
-        n_elems: length.
-        dtype: of the elements.
 
     Returns:
         A CuPy array, shape (n_elems,), on the current device.

@@ -110,10 +110,7 @@ class Kernels:
         Args:
             bases: the address in this process at which each rank's window starts.
             offset: bytes from there to the first element.
-            n_elems: how many elements to reduce.
-            dtype: of the elements.
             op: sum, max, min or prod.
-            ranks: who is read and who is written.
             is_remote: whether some of them have other GPUs: then it fills `multiprocessors` only.
 
         Returns:
@@ -141,7 +138,6 @@ def grid(n_bytes: int, most_blocks: int) -> tuple[tuple[int], tuple[int]]:
     """Computes a launch's shape: one pack of 16 bytes per thread, as long as there are blocks for it.
 
     Args:
-        n_bytes: length of the longest buffer.
         most_blocks: how many blocks the device runs at once.
 
     Returns:

@@ -56,7 +56,6 @@ class Device:
         Args:
             comm: all ranks; no other thread uses it meanwhile.
             node_comm: the ranks of this rank's node; likewise.
-            topology: of all ranks.
         """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._is_crowded = is_crowded(node_comm.allgather(os.sched_getaffinity(0)))
@@ -106,7 +105,6 @@ class Device:
 
         Args:
             n_elems: length, the same on all ranks.
-            dtype: of the elements.
 
         Returns:
             A CuPy array of zeros, shape (n_elems,).
@@ -141,7 +139,6 @@ class Device:
         Args:
             signature: of the call, as the caller gave it.
             array: what it works on.
-            table: the tuned table.
 
         Returns:
             The signature with an algorithm and a chunk.

@@ -62,7 +62,6 @@ class SuspendedProcesses(Generic[K]):
 
         Args:
             now: seconds.
-            stopped: their keys.
             deadline: seconds that are too long.
             longest_gap: seconds since the last call, above which this process itself has been stopped.
 
@@ -110,7 +109,6 @@ class Fence:
         """Watches the ranks of mpi4py's `comm` too from now on. All of them call it.
 
         Args:
-            comm: the communicator.
             deadline: seconds for which one of them may be stopped. The shortest that was given counts.
         """
         own = this_process()

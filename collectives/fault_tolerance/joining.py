@@ -36,7 +36,6 @@ class JoiningRanks:
 
         Args:
             command: the program and its arguments, for each of them. They get this process's working folder.
-            n_ranks: how many.
             task: what they are sent (picklable).
         """
         self.fault, self.are_ready = "", False

@@ -248,7 +248,6 @@ def on_joined_ranks(comm: Any, make: Callable[[Any, list[int]], M]) -> M:
     """Makes something of ranks that have just been merged, or of those that are left of them. All of them call it.
 
     Args:
-        comm: mpi4py's.
         make: as in `on_ranks_left`. All ranks have one label, so that they make nodes as far as they share memory.
     """
     labels = [0] * comm.size

@@ -54,11 +54,6 @@ class Setting:
 def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
     """Predict the time of one call with root 0.
 
-    Args:
-        setting: the case.
-        n_bytes: length of the buffer.
-        chunk_bytes: length of a chunk.
-
     Returns:
         Seconds from the ranks' common start until the last rank is done.
 

@@ -57,8 +57,6 @@ def run(offsets: np.ndarray, kinds: np.ndarray, peers: np.ndarray, n_bytes: np.n
 
     Args:
         offsets: as in `events.StepArrays`.
-        kinds: likewise.
-        peers: likewise.
         n_bytes: int64, length of each step's message.
         matches: as in `events.StepArrays`.
         constants: node and network port of each rank, int64, shape (2, ranks), ports numbered from 0 over all nodes;
@@ -225,9 +223,6 @@ def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine
     """Simulates all ranks.
 
     Args:
-        steps: of all ranks.
-        topology: which ranks share a node.
-        elem_bytes: bytes per element.
         machine: its latencies, bandwidths and overheads.
 
     Returns:

@@ -25,11 +25,7 @@ def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: in
     """Predicts one call, with elements of one byte.
 
     Args:
-        levels: the collective.
-        pattern: what runs across.
         is_split: by `S`, else by `M`.
-        chunk_bytes: the longest message.
-        machine: what it runs on.
 
     Returns:
         Seconds from the ranks' common start until the last rank is done.

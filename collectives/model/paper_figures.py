@@ -45,11 +45,9 @@ class Row:
     """One message size.
 
     Attributes:
-        n_bytes: the message size.
         seconds: predicted time by algorithm: BASELINE where the collective has trees, and each of OTHERS and LEVELS
             with its best chunk.
         tuned: the fastest of OTHERS.
-        tuned_chunk: its best chunk, bytes.
     """
 
     n_bytes: int
@@ -62,10 +60,7 @@ def rows(topology: Topology, machine: Machine, max_bytes: int, collective: str =
     """Predicts times.
 
     Args:
-        topology: of the ranks.
-        machine: what they run on.
         max_bytes: largest message size.
-        collective: its name.
 
     Returns:
         A row for each of 1 KiB, 4 KiB, ... up to max_bytes.
@@ -116,9 +111,6 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command `simulate`: prints the table; writes figure11.svg and figure12.svg (of reduce) and figures.json.
 
     With --server it is `server_figures` that prints and writes.
-
-    Args:
-        argv: the command line, without the program's name.
 
     Returns:
         The exit code, 0.

@@ -31,9 +31,6 @@ class Place:
     """Where a server runs.
 
     Attributes:
-        n_workers: how many.
-        per_node: ranks of a node.
-        machine: the nodes and links.
         server_nodes: nodes of as many ranks each that hold shards only; 0: every worker holds one.
 
     Raises:
@@ -46,7 +43,6 @@ class Place:
     server_nodes: int = 0
 
     def __post_init__(self) -> None:
-        """See Raises."""
         for name, least in (("n_workers", 1), ("per_node", 1), ("server_nodes", 0)):
             if getattr(self, name) < least:
                 raise CommError(f"simulate: {name} must be {least} or more, not {getattr(self, name)}")
@@ -186,7 +182,6 @@ class Row:
     """One number of workers.
 
     Attributes:
-        n_workers: how many.
         clock, exchange: seconds of a server's clock, and of sc-rs's exchange.
         even, late: clocks per second by name, nobody late, and with workers late at random.
         ratios: by bytes, a server's clock in times of sc-rs's exchange.

@@ -60,7 +60,6 @@ class Simulation:
     def __init__(self, plans: Sequence[Plan], buffers: Sequence[np.ndarray], operation: Operation = np.add,
                  defined: Sequence[np.ndarray] | None = None, eager: bool = False, wait_for_sends: bool = True) -> None:
         """Args:
-            plans: one per rank, in rank order.
             buffers: per rank a flat array of n_elems, changed in place.
             operation: op(own, received) of RecvReduce.
             defined: per rank a boolean array: which elements hold a value at the start (default: all). Reading any
@@ -184,10 +183,7 @@ class LevelSimulation:
     """All ranks of one collective on several nodes.
 
     Attributes:
-        levels: the collective.
-        pattern: what runs across.
         is_split: by `S`, else by `M`.
-        chunk_elems: the longest message.
         buffers: per rank a flat array of n_elems, changed in place.
         defined: per rank a boolean array: which elements hold a value.
         operation: op(one rank's, the next one's).

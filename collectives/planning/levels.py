@@ -57,7 +57,6 @@ class Group:
     """The ranks that a plan is for.
 
     Attributes:
-        topology: theirs.
         root: root's index among them.
         ranks: their ranks in the communicator; None for all.
         counts: elements of each one's part, where those are not as equal as can be.
@@ -112,9 +111,6 @@ class Levels:
     """A collective on several nodes.
 
     Attributes:
-        collective: its name.
-        topology: of all ranks.
-        n_elems: length of the buffer.
         root: of reduce and bcast.
         leaves_one_per_node: an all-reduce whose result is left in the first rank's array on each node.
     """
@@ -222,7 +218,6 @@ def shares(n_elems: int, n_shares: int) -> tuple[Part, ...]:
     """Cuts a buffer into nearly equal shares, of which share s belongs to rank s of each node; empty ones are left out.
 
     Args:
-        n_elems: length of the buffer.
         n_shares: how many ranks of a node own one.
     """
     grain = GRAIN_ELEMS if n_elems >= GRAIN_ELEMS * n_shares else 1

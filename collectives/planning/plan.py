@@ -173,7 +173,6 @@ def compile_plan(plan: Plan, ahead: int) -> list[Instruction]:
     """Compile `plan`.
 
     Args:
-        plan: one rank's plan.
         ahead: the most receives, at least 1, that may be posted and not yet completed.
 
     Returns:

@@ -99,9 +99,6 @@ class CallSignature:
     Attributes:
         collective: `reduce`, `bcast`, ...
         algorithm: how; resolved, but before the first call on a device.
-        n_elems: length of the flat array.
-        dtype: name of its element type.
-        op: of a reduction.
         root: rank that a reduction ends at or a broadcast starts from.
         chunk_bytes: length of the longest message.
         memory: `host` or `device`, where the array lies.

@@ -33,9 +33,7 @@ class DeviceOnDemand:
     def __init__(self, comm: Any, node_comm: Any, topology: Topology,
                  engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None]) -> None:
         """Args:
-            comm, node_comm, topology: as Ranks has them.
             engines: which get a backend for device memory.
-            compare: as `Ranks.compare`.
         """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._engines, self._compare = engines, compare

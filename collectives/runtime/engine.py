@@ -37,10 +37,7 @@ class Execution:
     def __init__(self, plan: Plan, array: Any, op: str, transport: Transport,
                  ranks: Sequence[int] | None = None) -> None:
         """Args:
-            plan: this rank's.
             array: flat, in the transport's memory; it is not kept alive.
-            op: of RecvReduce.
-            transport: makes the messages.
             ranks: the transport's rank of each rank of the plan, where they differ.
         """
         self._transport, self._op = transport, op
@@ -125,7 +122,6 @@ class Engine:
         """Takes part in a collective, on which the ranks have agreed.
 
         Args:
-            signature: of the call.
             array: this rank's flat array, which is worked on in place.
             source: where the values are; another array than `array` on a device, or for a library's own reductions.
             after: on a device, the point or event that the collective follows; None for the end of the caller's

@@ -28,11 +28,9 @@ class Invalidated:
         raise CommError(self.__dict__["_line"])
 
     def __getattr__(self, name: str) -> NoReturn:
-        """See `__call__`."""
         self()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """See `__call__`."""
         self()
 
 

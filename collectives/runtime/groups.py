@@ -25,8 +25,6 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Call
     """Makes a communicator of the ranks that share memory with this one and, where labels are given, have its label.
 
     Args:
-        comm: mpi4py communicator of all ranks.
-        node_of_rank: as Communicator has it.
         register: is given every communicator that is made, and returns it.
 
     Raises:
@@ -64,9 +62,6 @@ def split(comm: Any, topology: Topology, color: Any, key: Any,
 
     Args:
         comm: mpi4py's; all of its ranks call it.
-        topology: theirs.
-        color, key: see there.
-        compare: as `Ranks.compare`.
 
     Returns:
         mpi4py's communicator of the ranks of this color, None without one; and the node of each of them.
@@ -106,7 +101,6 @@ def free_resources(engines: Sequence[tuple[Engine, NodeGroup, bool]], messages: 
         engines: with their groups, as Ranks has them.
         messages: between two ranks, those of ``fault_tolerant`` too.
         fault_tolerant: messages that have communicators of their own.
-        calls, device, losses: as Ranks has them.
     """
     for engine, _, _ in engines:
         engine.watch.close()

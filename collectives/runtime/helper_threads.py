@@ -81,13 +81,11 @@ class Watch:
 
     Attributes:
         position: index of the call that the collective is at.
-        label: names the collective in errors.
     """
 
     def __init__(self, rank: int, deadline: float, expired: Callable[[str], None],
                  waiting: Callable[[], None] = lambda: None, late: Callable[[], Sequence[int]] = tuple) -> None:
         """Args:
-            rank: this one.
             deadline: seconds without progress that are too long.
             expired: called with a line, once, from the watchdog's thread when the deadline has passed.
             waiting: called from that thread now and then while there is no progress.

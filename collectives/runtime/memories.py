@@ -79,17 +79,14 @@ class HostMemory:
     name = "host"
 
     def flat(self, array: Any) -> np.ndarray:
-        """See Memory."""
         own = viewed(array)
         datatypes.check(own)
         return own if own.ndim == 1 else own.reshape(-1)
 
     def is_writable(self, array: Any) -> bool:
-        """See Memory."""
         return viewed(array).flags.writeable
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        """See Memory."""
         np.copyto(target, source)
 
     def prepared(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
@@ -101,7 +98,6 @@ class HostMemory:
         """See Memory."""
 
     def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """See Memory."""
         return private_empty(n_elems, dtype)
 
 
@@ -130,7 +126,6 @@ class DeviceMemory:
         return source
 
     def point(self, after: Any) -> device.Point:
-        """See Memory."""
         if after is not None:
             device.Point.of(after).hold()
         return device.Point.now()

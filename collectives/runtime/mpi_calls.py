@@ -96,10 +96,8 @@ class ObjectCall:
 
     def __init__(self, call: str, value: Any, root: Any, comm: Any) -> None:
         """Args:
-            call: which.
             value: this rank's object.
             root: where a broadcast starts or a gather ends.
-            comm: mpi4py's.
         """
         self._call, self._value, self._root, self._comm, self._fault = call, value, root, comm, ""
         try:

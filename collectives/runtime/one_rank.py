@@ -53,7 +53,6 @@ class OneRank:
         """See Ranks."""
 
     def refuse(self, what: str, fault: str) -> NoReturn:
-        """See Ranks."""
         raise CommError(fault, everywhere=True)
 
     def refuse_on_helper(self, signature: CallSignature) -> None:
@@ -64,7 +63,6 @@ class OneRank:
         return signature
 
     def alloc(self, asked: Allocation) -> Any:
-        """See Ranks."""
         n_elems, dtype, memory, fault = asked
         n_bytes = n_elems * dtype.itemsize
         if not fault and memory == "host":
@@ -74,42 +72,34 @@ class OneRank:
         return memories.named(memory).zeros(n_elems, dtype)
 
     def describe_device(self) -> str:
-        """See Ranks."""
         return "one rank by itself"
 
     def links(self) -> Links:
-        """See Ranks."""
         return Links(ONE_CARD)
 
     def message_pair(self, array: Any) -> NoReturn:
-        """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
     @property
     def messages(self) -> NoReturn:
-        """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
     def fault_tolerant_messages(self) -> NoReturn:
-        """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
-        """See Ranks."""
         return None, []
 
     def free(self) -> None:
         """See Ranks."""
 
     def end(self) -> NoReturn:
-        """See Ranks."""
         raise CommError("one rank by itself has none to lose")
 
     def barrier(self) -> None:
         """See Ranks."""
 
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
-        """See Ranks."""
         try:
             existing_rank("root", root, 1)
         except CommError as error:

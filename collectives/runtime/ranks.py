@@ -41,7 +41,6 @@ class Ranks:
 
     Attributes:
         comm: mpi4py communicator that is ours alone.
-        topology: which rank sits on which node.
         windows: memory that the node's ranks share.
         engine: the caller's; `run` runs a collective, which is recorded and agreed on, in it.
         calls: what this rank has called, to find out where others call something else.
@@ -54,10 +53,8 @@ class Ranks:
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
                  node_of_rank: Sequence[Hashable] | None = None, parent: Losses | None = None) -> None:
         """Args:
-            comm: see the class.
             deadline: seconds after which a peer that does not come is missing.
             give_up: ends the job with a line when a peer is missing.
-            node_of_rank, parent: as Communicator has them.
         """
         self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, parent), give_up, False
         self.check_lost = self.losses.check
@@ -147,7 +144,6 @@ class Ranks:
 
     @loss_notification
     def device(self, signature: CallSignature) -> Device:
-        """See `DeviceOnDemand.setup`."""
         return self.on_device.setup(signature)
 
     @loss_notification
@@ -211,13 +207,11 @@ class Ranks:
         return self.comm
 
     def fault_tolerant_messages(self) -> FaultTolerantMessages:
-        """See Communicator.fault_tolerant_messages."""
         self._fault_tolerant.append(FaultTolerantMessages(self.comm.Dup(), self.patience))
         return self._fault_tolerant[-1]
 
     @loss_notification
     def free(self) -> None:
-        """See Communicator.free."""
         self._progress.stop()
         messages = [self.messages, *(each.messages for each in self._fault_tolerant)]
         if not self.losses.has_loss:
@@ -235,7 +229,6 @@ class Ranks:
 
     @loss_notification
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
-        """See `objects.ObjectCall`."""
         made = ObjectCall(call, value, root, self.comm)
         with self.calls.recorded(made.text), self.engine.watch.for_any(made.text):
             return self.losses.checked(made.run())

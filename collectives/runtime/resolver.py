@@ -34,11 +34,6 @@ class Resolver:
     """
 
     def __init__(self, rank: int, ranks: Ranks | OneRank, selector: Selector) -> None:
-        """Args:
-            rank: this one.
-            ranks: those that have to agree.
-            selector: chooses algorithm and chunk.
-        """
         self._rank, self._ranks, self._selector = rank, ranks, selector
         self._find, self._record = ranks.windows.find, ranks.calls.record
         self._known: dict[tuple[Any, ...], Known] = {}
@@ -66,7 +61,6 @@ class Resolver:
         return self._resolve_anew(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper)
 
     def bandwidth_bytes(self, collective: str, array: Any) -> int:
-        """See Algorithms.bandwidth_bytes."""
         if isinstance(self._ranks, OneRank):
             return 0
         if memories.of(array) is memories.DEVICE:
@@ -174,9 +168,6 @@ class Algorithms:
     """Which algorithms the ranks of a communicator can use, and how `auto` chooses: `Communicator.algorithms`."""
 
     def __init__(self, resolver: Resolver, selector: Selector) -> None:
-        """Args:
-            resolver, selector: the communicator's.
-        """
         self._resolver, self._selector = resolver, selector
 
     def can(self, collective: str, algorithm: str) -> bool:

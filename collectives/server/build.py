@@ -26,12 +26,8 @@ class Build:
     """Builds the parts of one rank.
 
     Args:
-        rank: this one.
-        roles: of all ranks.
-        slack: the server's.
         batches: for each worker of all nodes, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
-        store: the node's memory.
         fail: called in a thread with the error that ended it.
     """
 
@@ -93,7 +89,6 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> C
     """Broadcasts initial values to the other nodes. Collective.
 
     Args:
-        ranks: all ranks.
         store: this node's memory; on the first rank's node the values are there.
         given: names of the tables that have such values.
 

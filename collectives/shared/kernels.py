@@ -32,7 +32,6 @@ def fold(typing_context: Any, op: Any, n_lanes: Any, addresses: Any, offset: Any
     """Computes target = ((a op b) op c) ... on `n_lanes` numbers, and asks for those that will be next.
 
     Args:
-        typing_context: numba's.
         op: constant: 0 sum, 1 max, 2 min, 3 prod.
         n_lanes: constant: how many numbers.
         addresses: tuple of the sources' addresses.
@@ -123,7 +122,6 @@ def combine(addresses: tuple[int, ...], target: int, n_elems: int, like: np.ndar
     Args:
         addresses: of two to five buffers.
         target: address; may be one of them.
-        n_elems: length of each buffer.
         like: an array of their dtype (float16 as uint16, see `bits`).
         op: 0 sum, 1 max, 2 min, 3 prod.
     """
@@ -154,8 +152,6 @@ def combine_ranks(addresses: np.ndarray, sources: np.ndarray, targets: np.ndarra
         addresses: int64, shape (ranks,): where each rank's buffer begins.
         sources: int64, ranks that are read.
         targets: int64, ranks that are written.
-        start: first element.
-        end: one past the last element.
         block: scratch of the buffers' dtype; its length is the step.
         op: as in `combine`.
     """
@@ -201,9 +197,6 @@ def copy_range(addresses: np.ndarray, source: int, targets: np.ndarray, start_by
 
 def block_for(dtype: np.dtype[Any]) -> np.ndarray:
     """Allocates the scratch block of `combine_ranks`.
-
-    Args:
-        dtype: of the buffers.
 
     Returns:
         BLOCK_BYTES of that dtype, float16 as uint16, uninitialised.

@@ -28,13 +28,9 @@ class NodeCall(NamedTuple):
     """What a rank calls: equal on all ranks of the node, or they disagree.
 
     Attributes:
-        collective: its name.
-        n_elems: length of the flat array.
-        dtype: its dtype's name.
         op: sum, max, min or prod.
         root: of reduce, bcast and gather.
         location: window number and byte offset in it; None for private memory.
-        parts: as `schedule.segments` has them.
     """
 
     collective: str
@@ -54,8 +50,6 @@ class NodeGroup:
         """Sets the group up; all ranks of the node call it.
 
         Args:
-            node_comm: the node's ranks.
-            windows: the memory that they share.
             deadline: seconds after which a missing peer is an error.
             waiting: called now and then while peers are waited for.
         """
@@ -80,7 +74,6 @@ class NodeGroup:
             array: flat, of the same length on all ranks; overwritten.
             op: sum, max, min or prod.
             root: of reduce, bcast and gather.
-            parts: as `schedule.segments` has them.
 
         Raises:
             CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places

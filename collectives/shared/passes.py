@@ -86,7 +86,6 @@ def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
 
     Args:
         channel: its address.
-        n_ranks: of the node.
         epoch: the pass.
 
     Returns:
@@ -105,7 +104,6 @@ def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, s
     Args:
         channel: its address.
         rank: this rank, of the node.
-        n_ranks: of the node.
         epoch: uint32, the pass.
         arrived: False at first, True when called again after TIMED_OUT.
         signature: int64, of the call; must be the same on all ranks.

@@ -46,8 +46,6 @@ def attach(pid: int, fd: int, n_bytes: int, populate: bool = False) -> mmap.mmap
     """Map memory that another process of this node has created, through /proc.
 
     Args:
-        pid: the process.
-        fd: its descriptor.
         n_bytes: as in ``create``.
         populate: map all pages at once, so that using them does not fault.
 
@@ -170,7 +168,6 @@ class Windows:
 
         Args:
             array: this rank's, in a window; the result keeps the window mapped.
-            rank: of the node.
 
         Returns:
             That rank's memory, read-only, same shape and dtype.

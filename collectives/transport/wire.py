@@ -45,11 +45,9 @@ class WireTransport:
         return self._flat
 
     def address(self, array: np.ndarray) -> int:
-        """See Transport."""
         return self._inner.address(array)
 
     def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> Any:
-        """See Transport."""
         return self._inner.scratch(slot, n_elems, self._packed)
 
     def sender(self, part: np.ndarray, peer: int) -> Message:
@@ -83,7 +81,6 @@ class PackedMessage:
         self.Wait, self.Free = message.Wait, message.Free
 
     def Start(self) -> None:
-        """See Message."""
         self._pack()
         self._start()
 
@@ -96,6 +93,5 @@ class UnpackedMessage:
         self.Start, self.Free = message.Start, message.Free
 
     def Wait(self) -> None:
-        """See Message."""
         self._wait()
         self._unpack()

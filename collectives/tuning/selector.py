@@ -32,7 +32,6 @@ class Resolved(NamedTuple):
 
     Attributes:
         algorithm: neither `auto` nor `own`.
-        chunk_bytes: the longest message.
     """
 
     algorithm: Algorithm
@@ -55,9 +54,6 @@ class Selector:
     def __init__(self, topology: Topology) -> None:
         """Reads the tables.
 
-        Args:
-            topology: of the communicator's ranks.
-
         Raises:
             CommError: where a table cannot be read.
         """
@@ -70,10 +66,8 @@ class Selector:
         """Resolves what a call leaves open.
 
         Args:
-            collective: its name.
             algorithm: as the caller gave it.
             chunk_bytes: as the caller gave it; 0 for the table's, or the default of algorithms asked for by name.
-            n_bytes: length of the buffer.
             is_shared: whether the buffer lies in a window that the node's ranks share.
 
         Returns:
@@ -83,7 +77,6 @@ class Selector:
 
     def _choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
                 is_shared: bool) -> Resolved:
-        """See `choose`."""
         default_chunk_bytes = self.default_chunk_bytes(collective)
         if not algorithm.selection:
             return Resolved(algorithm, chunk_bytes or default_chunk_bytes)
@@ -109,7 +102,6 @@ class Selector:
         """Returns the length from which a collective is bound by bandwidth rather than latency, by the table.
 
         Args:
-            collective: its name.
             memory: host, shared or device.
             without: the answer where the table has no entry; 0 for one chunk.
         """

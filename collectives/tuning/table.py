@@ -35,9 +35,7 @@ class TuningKey:
     """What an entry is for.
 
     Attributes:
-        collective: its name.
         memory: the kind that the buffer lies in, one of MEMORIES.
-        n_ranks: how many ranks take part.
         nodes: how they lie on nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3.
     """
 
@@ -77,8 +75,6 @@ class Choice:
 
     Attributes:
         max_bytes: the longest buffer that it is for; None: any.
-        algorithm: its name.
-        chunk_bytes: the longest message.
     """
 
     max_bytes: int | None
@@ -139,7 +135,6 @@ class TuningTable:
     def __init__(self, entries: Iterable[TuningEntry], multiprocessors: int | None = None) -> None:
         """Args:
             entries: later ones replace earlier ones of the same key.
-            multiprocessors: see the class.
 
         Raises:
             CommError: multiprocessors below 1.

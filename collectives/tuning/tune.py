@@ -64,9 +64,6 @@ def tune_flags() -> Flags:
 def main(argv: Sequence[str]) -> int:
     """Runs the command `tune`: measures, prints, and writes the table on rank 0.
 
-    Args:
-        argv: the command line, without the program's name.
-
     Returns:
         The exit code, 0.
 
@@ -263,10 +260,6 @@ def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
 
 def candidates(collective: str, topology: Topology) -> list[str]:
     """Lists the algorithms worth measuring.
-
-    Args:
-        collective: its name.
-        topology: of the ranks to measure on.
 
     Returns:
         Names, the MPI library's own call first.

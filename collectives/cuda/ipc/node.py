@@ -39,7 +39,6 @@ class DeviceNode:
 
         Args:
             group: where the ranks' host threads meet.
-            windows: the device memory that the ranks share.
             signals: how the ranks' streams follow one another.
             cards: the PCI bus id of each rank's GPU, in rank order.
         """
@@ -127,7 +126,6 @@ def workers(cards: Sequence[str], root: int) -> list[int]:
 
     Args:
         cards: which GPU each rank uses, in rank order.
-        root: of the collective.
 
     Returns:
         Ranks in ascending order.
@@ -141,10 +139,7 @@ def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root
     """Yields what `rank` does of a collective: its share of it, or the parts of the ranks on its GPU (pure).
 
     Args:
-        rank: of the node.
-        collective: its name.
         cards: which GPU each rank uses, in rank order.
-        n_elems: length of the whole buffer.
         root: of reduce and bcast.
         interval: start and stop of the elements to work on.
         owned: the parts, as `schedule.segments` has them.

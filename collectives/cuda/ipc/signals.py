@@ -47,10 +47,6 @@ class EventSignals:
     def __init__(self, node_comm: Intracomm, streams: Streams) -> None:
         """Creates and exchanges the events; all ranks of the node call it.
 
-        Args:
-            node_comm: the node's ranks.
-            streams: of the engine that uses the signals.
-
         Raises:
             CommError: on every rank, where one cannot share or open events.
         """
@@ -65,11 +61,9 @@ class EventSignals:
             raise CommError(f"events cannot be shared: {faults[0]}", everywhere=True)
 
     def announce(self, kind: int) -> None:
-        """See Signals."""
         self._own[kind].record(self._stream)
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
-        """See Signals."""
         for rank in ranks:
             if rank in self._others[kind]:
                 self._others[kind][rank].hold(self._stream)
@@ -95,7 +89,6 @@ class HostSignals:
 
     def __init__(self, streams: Streams, backs_off: bool, why: str) -> None:
         """Args:
-            streams: of the engine that uses the signals.
             backs_off: waits for the device sleep between polls.
             why: why events cannot be shared.
         """
@@ -103,7 +96,6 @@ class HostSignals:
         self.how = f"hosts wait for their streams, {why}"
 
     def announce(self, kind: int) -> None:
-        """See Signals."""
         wait_until(Point.now(self._stream).is_reached, self._backs_off)
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
@@ -114,8 +106,6 @@ def signals(node_comm: Intracomm, streams: Streams, backs_off: bool) -> Signals:
     """Makes one engine's signals: interprocess events where every rank of the node can open them, else host waits.
 
     Args:
-        node_comm: the node's ranks, all of which call it.
-        streams: of the engine.
         backs_off: waits for the device sleep between polls.
     """
     try:

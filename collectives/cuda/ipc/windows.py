@@ -62,7 +62,6 @@ class DeviceWindows:
 
     def __init__(self, node_comm: Intracomm, synchronize: Callable[[], None], name: str) -> None:
         """Args:
-            node_comm: the node's ranks.
             synchronize: returns when none of this rank's collectives has work left on the device.
             name: of this rank, in errors.
         """
@@ -76,10 +75,6 @@ class DeviceWindows:
 
     def allocate(self, n_elems: int, dtype: Any) -> DeviceArray:
         """Allocates a buffer in a new window; all ranks of the node call it with the same length.
-
-        Args:
-            n_elems: length.
-            dtype: of the elements.
 
         Returns:
             A CuPy array of zeros, shape (n_elems,).
@@ -200,7 +195,6 @@ def prove(windows: DeviceWindows, node_comm: Intracomm, name: str) -> None:
 
     Args:
         windows: of the node's ranks, all of which call it.
-        node_comm: the node's ranks.
         name: of this rank, in errors.
 
     Raises:

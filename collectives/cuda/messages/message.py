@@ -35,7 +35,6 @@ def wait_until(is_done: Callable[[], bool], backs_off: bool) -> None:
     """Polls until `is_done()`; other threads of this process may run between polls.
 
     Args:
-        is_done: what is waited for.
         backs_off: sleep between polls, so that the core is free for other processes too.
     """
     pause, n_polls = FIRST_SLEEP_SECONDS, 0
@@ -53,7 +52,6 @@ class StartQueues:
 
     def __init__(self, streams: Streams, backs_off: bool) -> None:
         """Args:
-            streams: of the engine.
             backs_off: waits sleep between polls.
         """
         self.streams, self._backs_off = streams, backs_off
@@ -82,10 +80,7 @@ class DeviceMessage:
 
     def __init__(self, queues: StartQueues, kind: str, peer: int, request: Any) -> None:
         """Args:
-            queues: of the engine.
             kind: "receive" or "send".
-            peer: the other rank.
-            request: mpi4py's persistent request.
         """
         self._queues, self._queue, self._request = queues, queues.of(kind, peer), request
         self._ready = queues.streams.event()

@@ -18,9 +18,6 @@ class SendBuffer:
     """A pinned buffer that staged sends to one peer share."""
 
     def __init__(self, memory: Span) -> None:
-        """Args:
-            memory: pinned.
-        """
         self.memory = memory
         self._request: Any = None
         self._is_started = True
@@ -42,9 +39,6 @@ class ReceiveBuffer:
     """A pinned buffer that staged receives share, with the messages that forward what it holds."""
 
     def __init__(self, memory: Span) -> None:
-        """Args:
-            memory: pinned.
-        """
         self.memory = memory
         self._forwarded: list[DeviceMessage] = []
 
@@ -63,8 +57,6 @@ class StagedSend(DeviceMessage):
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: SendBuffer) -> None:
         """Args:
-            queues: of the engine.
-            peer: the receiving rank.
             request: mpi4py's persistent request, of `buffer`.
             part: the values, in device memory.
             buffer: from where MPI sends them.
@@ -96,8 +88,6 @@ class StagedReceive(DeviceMessage):
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: ReceiveBuffer) -> None:
         """Args:
-            queues: of the engine.
-            peer: the sending rank.
             request: mpi4py's persistent request, of `buffer`.
             part: where the values go, in device memory.
             buffer: where MPI puts them.
@@ -124,8 +114,6 @@ class ForwardedSend(DeviceMessage):
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, buffer: ReceiveBuffer) -> None:
         """Args:
-            queues: of the engine.
-            peer: the receiving rank.
             request: mpi4py's persistent request, of `buffer`.
             buffer: where the message was received.
         """

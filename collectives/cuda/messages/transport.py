@@ -35,7 +35,6 @@ class AwareTransport:
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: all of its point-to-point messages are ours.
-            streams: of the engine.
             backs_off: waits sleep between polls.
         """
         from mpi4py import MPI
@@ -46,12 +45,10 @@ class AwareTransport:
         self._memory: dict[tuple[object, ...], Any] = {}
 
     def address(self, array: Any) -> int:
-        """See Transport."""
         address: int = array.data.ptr
         return address
 
     def view(self, array: Any) -> Span:
-        """See Transport."""
         return Span(array.data.ptr, array.size, array.dtype)
 
     def scratch(self, slot: int, n_elems: int, like: Any) -> Span:
@@ -62,11 +59,9 @@ class AwareTransport:
         return Span(self._memory[key].data.ptr, n_elems, like.dtype)
 
     def sender(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         return DeviceMessage(self._queues, "send", peer, self._request(self._comm.Send_init, part, peer))
 
     def receiver(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         return DeviceMessage(self._queues, "receive", peer, self._request(self._comm.Recv_init, part, peer))
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
@@ -103,7 +98,6 @@ class StagedTransport(AwareTransport):
         return self._whole
 
     def sender(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         number, held = self._received.get(part, (0, None))
         if held is not None and self._n_receives - number < RECEIVES_AHEAD:
             request = self._request(self._comm.Send_init, _of(held, part), peer)
@@ -113,7 +107,6 @@ class StagedTransport(AwareTransport):
         return StagedSend(self._queues, peer, request, part, buffer)
 
     def receiver(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         self._overwrites(part)
         self._n_receives += 1
         buffer = self._receive_buffer(part)
@@ -123,7 +116,6 @@ class StagedTransport(AwareTransport):
         return StagedReceive(self._queues, peer, request, part, buffer)
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
-        """See Transport."""
         self._overwrites(own)
         return super().combiner(own, received, op)
 
@@ -185,18 +177,15 @@ class DeviceWire:
         self._memory: Any = None
 
     def address(self, array: Any) -> int:
-        """See Transport."""
         return self._inner.address(array)
 
     def view(self, array: Any) -> Span:
-        """See Transport."""
         self._flat = self._inner.view(array)
         self._memory = device.load().empty(array.size, np.uint16)
         self._packed = Span(self._memory.data.ptr, array.size, WORD)
         return self._flat
 
     def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
-        """See Transport."""
         return self._inner.scratch(slot, n_elems, self._packed)
 
     def sender(self, part: Span, peer: int) -> Message:

@@ -31,8 +31,6 @@ def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequ
     """What the memory of one node holds.
 
     Args:
-        roles: of all ranks.
-        node: which node.
         tables: in the order declared, with the number of histories that each one's rule keeps.
         batches: for each worker of all nodes, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.

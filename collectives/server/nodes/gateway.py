@@ -39,8 +39,6 @@ class Gateway(MailboxThread):
     """Sends and receives one rank's messages with other nodes: of its own shard, and of proxies for their shards.
 
     Args:
-        rank: this one.
-        roles: of all ranks.
         store: the node's memory; in this rank's mailbox workers and its own shard put what is for other nodes.
         links: makes its messages, given what takes those that come.
         proxies: by number, the other nodes' shards for which this rank speaks.

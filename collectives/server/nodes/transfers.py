@@ -126,7 +126,6 @@ class Outgoing(Transfer):
     Args:
         arrays: flat, of one dtype.
         span: the elements, the same of all arrays.
-        staging, done: see ``Transfer``.
         yields: whether they wait for other rows to the same peer.
     """
 
@@ -170,9 +169,7 @@ class Incoming(Transfer):
     """Rows to receive into an array.
 
     Args:
-        array: flat.
         span: the elements that are written.
-        staging, done: see ``Transfer``.
     """
 
     def __init__(self, array: np.ndarray, span: ContiguousSpan, staging: Staging, done: Callable[[], None]) -> None:
@@ -203,13 +200,7 @@ class RowPlacement:
     """Finds where rows lie in a node's memory; results are cached.
 
     Args:
-        store: the memory.
-        tables: in the order declared.
         batches: for each worker of all nodes, the indexes of its batches.
-        n_shards: number of shards.
-
-    Attributes:
-        n_tables: number of tables.
     """
 
     def __init__(self, store: Store, tables: Sequence[Table], batches: Sequence[Sequence[Index]],

@@ -39,9 +39,7 @@ class Client:
     """The state of one worker.
 
     Args:
-        worker: its number.
         shards: for each batch of shared rows, the shards that hold some of them.
-        n_shards: number of shards.
         slack: iterations that a worker may be ahead of the slowest; the same value as in every ``Keeper``.
         n_local: how many batches of the worker's own rows (local) follow the others: reads and updates of these wait
             for nothing, send nothing, and may be repeated in an iteration.
@@ -67,7 +65,6 @@ class Client:
         """Ask for a batch's rows.
 
         Args:
-            batch: the batch's number.
             newest: wait for all updates of the iterations before this one, whatever the slack.
             prefetched: take what was asked for in an earlier iteration, if it has come and is new enough. This
                 worker's own updates since then may be missing.
@@ -161,7 +158,6 @@ class Client:
         """Take the filled update buffer back from the caller.
 
         Args:
-            batch: the batch's number.
             settings: the update's rate and iteration.
 
         Returns:

@@ -27,7 +27,6 @@ class CopySchedule:
 
     Args:
         chunks: of the shard; none where it has no copy.
-        n_tables: how many tables there are.
         a_round: updates of a table that make a round; see ``updates_a_round``.
     """
 
@@ -79,13 +78,8 @@ class Stage:
 
     Args:
         chunks: of the shard.
-        tables: in the order declared.
         histories: by table, the shard's or their copies, flat, of the shard's interval.
         memory: uint8, at least as long as the longest chunk.
-        tier: has the histories.
-
-    Attributes:
-        chunks: see there.
     """
 
     def __init__(self, chunks: Sequence[HistoryChunk], tables: Sequence[Table],
@@ -123,7 +117,6 @@ def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
     """The stage of a shard that a node holds, or of whose histories it keeps the copy.
 
     Args:
-        store: the node's memory.
         shard, n_shards: the shard's number, and how many there are.
     """
     held = store.histories if any(number == shard for number, _ in store.histories) else store.copies

@@ -21,10 +21,7 @@ class Service(MailboxThread):
     """One running shard and its thread, which ends when all workers have left.
 
     Args:
-        number: the shard's number.
-        keeper: its state machine.
         steps: for each (batch, first worker), the step that applies the update on this shard.
-        mail: its own mailbox.
         workers: the mailboxes of the node's workers, by number.
         gateway: the mailbox for answers to workers of other nodes; None on a single node.
         copier: sends the histories to their second copy.

@@ -19,7 +19,6 @@ class Roles:
     """Who does what. The number of a worker or shard is its index in the lists below.
 
     Attributes:
-        topology: which rank sits on which node.
         workers, shards: ranks, ascending.
         keeps_copies: whether shards' histories have second copies on other nodes.
     """
@@ -35,12 +34,10 @@ class Roles:
         """Assign the roles.
 
         Args:
-            topology: the ranks.
             n_servers: how many ranks hold shards only, the others being workers only; with 0 every rank is a worker
                 and holds a shard.
             placement: "last" makes the last ranks servers; "spread" the last ranks of every node in turn, as many a
                 node as there is place for.
-            keeps_copies: see the class.
 
         Raises:
             CommError: no rank would be left as a worker, or no such placement.
@@ -96,7 +93,6 @@ class Roles:
         """The slowest worker as far as it is known on a node: of another one's workers only their shards' nodes hear.
 
         Args:
-            node: which.
             clocks: by worker, finished iterations as known there.
         """
         own = self.workers_on(node)
@@ -180,9 +176,7 @@ class RecoverySource(NamedTuple):
     """Which rank gives one shard's part of a table after ranks have been lost.
 
     Attributes:
-        shard: the shard's number.
         start, stop: its interval, in elements of the table.
-        giver: a rank that is left.
         is_whole: whether the giver's node has histories of the shard: the shard's own, or second copies. If not, the
             giver has a copy of the values as its node last pulled them, and no histories.
         is_copy: whether these are second copies, of a shard whose node is lost; the values are then as the giver's
@@ -205,7 +199,6 @@ def recovery_sources(roles: Roles, table: Table, left: Collection[int]) -> list[
 
     Args:
         roles: of all ranks, the lost ones among them.
-        table: which.
         left: the ranks that are left; not empty.
 
     Returns:

@@ -60,14 +60,12 @@ class Index:
     Consecutive keys are merged into one range, so a batch of consecutive keys is a single slice.
 
     Args:
-        table: the rows' table.
         keys: in the order of the batch's buffers, without repeats. A range or slice of neighbours costs nothing,
             however long it is.
 
     Attributes:
         ranges: int64 (n_ranges, 3), rows of (offset in the table, offset in the buffer, n_elems), in buffer order; both
             offsets in elements.
-        n_rows: number of keys.
 
     Raises:
         CommError: no keys, a key that is not in the table, or one given twice.
@@ -174,7 +172,6 @@ class HistoryChunk(NamedTuple):
     """All histories of an interval of a table. They are sent together, so that they are of one moment.
 
     Attributes:
-        table: the table's number.
         start, stop: in elements of the shard's interval.
     """
 

@@ -39,14 +39,11 @@ class Post:
 
     Args:
         messages: a communicator's point-to-point messages that nobody else uses; None for one rank.
-        rank: this one.
         dtype: of all arrays.
         fault_tolerant: where ranks may be lost: has these ``messages``. Those for or from a lost rank are dropped.
 
     Attributes:
         lost: the ranks that are known to be lost.
-        n_bytes: sent to other ranks so far.
-        n_messages: sent to other ranks so far.
     """
 
     def __init__(self, messages: Any, rank: int, dtype: np.dtype,
@@ -130,7 +127,6 @@ class Host:
     it dies counts on none.
 
     Args:
-        shard: the vectors.
         send: sends a message, perhaps with an array, to a rank.
 
     Attributes:

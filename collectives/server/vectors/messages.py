@@ -40,7 +40,6 @@ class WithArray(Message):
 
     @property
     def n_elems(self) -> int:
-        """See Message."""
         return self.count
 
 

@@ -24,8 +24,6 @@ class Blocks:
     any number of shards.
 
     Attributes:
-        n_elems: length of the vector.
-        n_shards: how many shards hold it.
         n_blocks: how many blocks; 0 for one a shard.
     """
 
@@ -55,7 +53,6 @@ class VectorShard:
 
     Args:
         blocks: the shard's blocks of the whole vector, one after another (`layout.Blocks.of`).
-        dtype: of the vectors.
 
     Attributes:
         interval: what the blocks make together.

@@ -24,7 +24,6 @@ class Operation:
         table: the table's name; empty for a clock.
         batch: the batch's number among those of shared tables, or among those of local tables.
         n_bytes: length of the batch's buffer.
-        is_local: whether the table is local.
         moves: whether values are brought into the buffer (read, pre_update) or taken from it (post_read, update).
         seconds: time since the iteration began; 0 in a virtual iteration.
     """
@@ -42,7 +41,6 @@ class Recorder:
     """Notes the calls of one iteration, and nothing after it.
 
     Attributes:
-        is_on: whether it notes calls.
         sequence: the iteration's operations; empty until its end.
     """
 
@@ -75,10 +73,8 @@ class BatchHandle:
 
     Attributes:
         number: among the worker's batches of its kind.
-        index: where the rows lie in the table.
         shape: shape of the batch's buffers, (n_keys, row_elems).
         n_bytes: length of each of them.
-        is_local: whether the table is the worker's own.
     """
 
     is_local = False
@@ -130,9 +126,6 @@ class Batch(BatchHandle):
 
         Args:
             worker: the worker that sends, receives and copies for this batch.
-            rows: what ``read`` lends.
-            update: what ``pre_update`` lends.
-            tier: where table and updates lie.
         """
         self._worker, self._rows, self._update, self._tier = worker, rows, update, tier
 

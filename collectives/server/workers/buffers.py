@@ -66,11 +66,6 @@ class _Permuted:
 class _Buffer:
     """What reads and updates have in common: device memory, pinned memory, and points that copies and callers set.
 
-    Args:
-        index: where the rows lie.
-        streams: the server's.
-        positions: see Batch.
-
     Attributes:
         buffer: what a worker gets, (n_rows, row_elems).
     """
@@ -99,7 +94,6 @@ class DeviceRows(_Buffer):
 
     Args:
         values: the whole table's values, flat, in host memory.
-        index, streams, positions: see _Buffer.
     """
 
     is_copied = True
@@ -129,7 +123,6 @@ class DeviceUpdate(_Buffer):
 
     Args:
         update: the update buffer that shards read, flat, in host memory.
-        index, streams, positions: see _Buffer.
     """
 
     def __init__(self, update: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
@@ -223,11 +216,7 @@ def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | N
 
     Args:
         values: the whole table's values, flat.
-        index: where the rows lie.
-        slack: the server's.
         streams: of the device in whose memory the buffer is to be; None: in host memory.
-        positions: see Batch.
-        tier: has the table.
     """
     if streams is not None:
         return DeviceRows(values, index, streams, positions)

@@ -17,10 +17,6 @@ from scaffe.collectives.shared.kernels import gather_ranges, scatter_ranges
 class LocalRows:
     """A batch's rows of a local table in host memory. Rows that are one slice of the table need no buffer of their own.
 
-    Args:
-        table: where the table lies.
-        index: where the rows lie.
-
     Attributes:
         buffer: what the caller gets, (n_rows, row_elems).
     """
@@ -61,12 +57,10 @@ class DeviceLocalRows(LocalRows):
         self._order = None if index.is_slice else RowOrder(index.keys(), self.buffer.nbytes // index.n_rows)
 
     def lend(self, fetch: bool) -> Any:
-        """See LocalRows."""
         self._table.used.hold()
         return super().lend(fetch)
 
     def give_back(self, save: bool) -> None:
-        """See LocalRows."""
         super().give_back(save)
         self._table.used.mark(self._table.current_stream())
 
@@ -81,9 +75,6 @@ class DeviceLocalRows(LocalRows):
 
 class LocalTable:
     """A local table in host memory.
-
-    Args:
-        table: its shape and dtype.
 
     Attributes:
         values: flat, 0 at first.
@@ -127,7 +118,6 @@ class DeviceTable(LocalTable):
         self.used.mark(self.current_stream())
 
     def rows(self, index: Index) -> LocalRows:
-        """See LocalTable."""
         return DeviceLocalRows(self, index)
 
     def host_values(self) -> np.ndarray:
@@ -136,7 +126,6 @@ class DeviceTable(LocalTable):
         return self.values.get()  # type: ignore[no-any-return]
 
     def empty(self, n_elems: int) -> Any:
-        """See LocalTable."""
         return self._cuda.empty(n_elems, self.table.dtype)
 
     def current_stream(self) -> Any:
@@ -169,9 +158,7 @@ class LocalBatch(BatchHandle):
         """Attach the batch to its worker and its memory.
 
         Args:
-            worker: whose client checks the calls.
             state: what that client calls the batch.
-            table: where the table lies.
         """
         self._worker, self._state, self._rows = worker, state, table.rows(self.index)
 

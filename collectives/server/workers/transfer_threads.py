@@ -23,8 +23,6 @@ class Inbox:
     """Receives messages and gathers rows while the worker waits. For batches where little is copied.
 
     Args:
-        client: the worker's state machine.
-        mail: the worker's mailbox.
         rows: what must be gathered before a read, by batch.
 
     Attributes:
@@ -79,7 +77,6 @@ class Puller(Inbox):
     before their turn. The thread sleeps while nothing comes.
 
     Args:
-        client, mail, rows: see Inbox.
         fail: called in the thread with the error that ended it.
     """
 
@@ -92,7 +89,6 @@ class Puller(Inbox):
         self._thread.start()
 
     def wait_for_rows(self, batch: int, waiting: Callable[[], None]) -> None:
-        """See Inbox."""
         self._wait(lambda: self._client.is_ready(batch), waiting)
         while batch in self._rows:
             with self.lock:
@@ -182,7 +178,6 @@ class Outbox:
         """Send messages.
 
         Args:
-            messages: what to send.
             waiting: called now and then while there is no room.
             fetch: called first, and may wait.
         """
@@ -201,8 +196,6 @@ class Pusher(Outbox):
     """Sends in a thread of its own, in the order given, so that ``fetch`` may wait while the worker computes.
 
     Args:
-        send: see Outbox.
-        name: of the thread.
         fail: called in the thread with the error that ended it.
     """
 
@@ -221,7 +214,6 @@ class Pusher(Outbox):
         self._jobs.put(job)
 
     def flush(self, waiting: Callable[[], None]) -> None:
-        """See Outbox."""
         is_done = threading.Event()
 
         def job() -> bool:

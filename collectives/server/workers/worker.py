@@ -20,7 +20,6 @@ class Worker(ForkAware):
     """One running worker; only one thread may use it.
 
     Args:
-        client: its state machine.
         inbox: what takes its messages.
         shards: by number, the mailboxes of the shards, or of who stands for them on this node.
         outbox_of: makes what sends its messages, from the function that does so.

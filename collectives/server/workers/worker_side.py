@@ -26,11 +26,6 @@ from scaffe.collectives.server.workers.worker import Worker
 class WorkerSide:
     """The worker's part of a ParameterServer.
 
-    Args:
-        slack: the server's.
-        look_around: see Worker.
-        fail: see Puller.
-
     Attributes:
         batches: of shared tables, in the order declared.
         local: where local tables lie.
@@ -95,7 +90,6 @@ class WorkerSide:
 
         Args:
             store: the memory shared with the shards.
-            number: the worker's.
             shards: by number, the mailboxes of the shards, or of who stands for them on this node.
         """
         n_shards = len(shards)

@@ -228,8 +228,6 @@ def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine
     Returns:
         float64, shape (ranks,): seconds from a common start until each rank has run all its steps.
     """
-    pass  # dropped
-
     links = np.array([[machine.intra_latency, machine.intra_bandwidth],
                       [machine.inter_latency, machine.inter_bandwidth]])
     rates = np.array([machine.overhead, machine.sum_overhead, machine.sum_bandwidth])

@@ -13,12 +13,11 @@ import numpy as np
 
 from scaffe.collectives.model.events import compile_plans, finish_times
 from scaffe.collectives.model.machine import Machine
-from scaffe.collectives.model.simulator import segments_of
 from scaffe.collectives.planning import plan as partition
 from scaffe.collectives.planning.algorithm import Pattern
 from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Plan, Step
-from scaffe.collectives.shared.schedule import BY_PARTS, Segment
+from scaffe.collectives.shared.schedule import BY_PARTS, Segment, segments
 
 
 def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: int, machine: Machine) -> float:
@@ -62,6 +61,12 @@ def pass_time(phase: IntraNodePhase, n_ranks: int, machine: Machine) -> float:
     busiest = float(max(port_in.max(), port_out.max()))
     return (machine.pass_overhead + machine.intra_latency + busiest / machine.intra_bandwidth
             + float(summed.max()) / machine.sum_bandwidth)
+
+
+def segments_of(phase: IntraNodePhase, n_ranks: int) -> list[Segment]:
+    """What a pass of a node of `n_ranks` does, in elements of the whole buffer."""
+    found = segments(phase.collective, n_ranks, phase.stop - phase.start, phase.root, phase.parts)
+    return [Segment(part.start + phase.start, part.end + phase.start, part.sources, part.targets) for part in found]
 
 
 def _work(collective: str, part: Segment, n_ranks: int) -> list[tuple[int, int]]:

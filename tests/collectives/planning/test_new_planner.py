@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from scaffe.collectives.model.cost import measured_cost
 from scaffe.collectives.planning import algorithm, algorithms, planners
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.tune import candidates
 from tests.collectives.cases import check, topologies
+from tests.collectives.model.simulator import measured_cost
 from tests.collectives.test_mpi import job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun
 

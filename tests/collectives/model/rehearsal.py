@@ -17,9 +17,9 @@ from functools import partial
 
 import numpy as np
 
-from scaffe.collectives.model.simulator import Operation, SimulationError
 from scaffe.collectives.planning.plan import Plan
 from scaffe.collectives.runtime.engine import Execution
+from tests.collectives.model.simulator import Operation, SimulationError
 
 
 class Timing(Enum):

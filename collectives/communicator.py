@@ -15,10 +15,10 @@ from scaffe.collectives.fault_tolerance.losses import on_ranks_left
 from scaffe.collectives.launch import launched, load_mpi, must_be_rank, while_starting
 from scaffe.collectives.planning import plan
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import arguments, memories
+from scaffe.collectives.runtime import arguments
 from scaffe.collectives.runtime.freed_communicator import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.resolver import Algorithms, Resolver
+from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector, tuned_table
 
@@ -85,10 +85,8 @@ class Communicator(Freeable):
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, parent)
         self.links, self.check_lost = self._ranks.links, self._ranks.check_lost
         self.patience = self._ranks.patience or self.deadline
-        self._selector = Selector(self.topology)
-        self._resolver = Resolver(self.rank, self._ranks, self._selector)
-        self._resolve, self._run, self._submit = self._resolver.resolve, self._ranks.run, self._ranks.submit
-        self.algorithms = Algorithms(self._resolver, self._selector)
+        self.algorithms = Resolver(self.rank, self._ranks, Selector(self.topology))
+        self._resolve, self._run, self._submit = self.algorithms.resolve, self._ranks.run, self._ranks.submit
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None,
@@ -191,9 +189,11 @@ class Communicator(Freeable):
             A flat read-only view of the array of the node's first rank. It holds the result until that rank writes its
             array again, which the node's ranks must have left to it by a collective call (a barrier will do).
         """
-        signature, flat = self._resolver.shared_result(array, op, algorithm, chunk_bytes)
+        signature, flat = self.algorithms.shared_result(array, op, algorithm, chunk_bytes)
         if isinstance(self._ranks, OneRank) or self.n_ranks == 1 or flat.size == 0:
-            return memories.read_only(flat)
+            result: np.ndarray = flat.view()
+            result.flags.writeable = False
+            return result
         self._run(signature, flat, flat)
         return self._ranks.windows.on_rank(flat, 0)
 

@@ -73,6 +73,8 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     collective = SAME_BYTES.get(options.case, options.case)
     columns = [Column(collective, title, name, chunk, options.root, options.check_auto)
                for title, name, chunk in algorithms(options.algorithms)]
+    for column in columns:
+        communicator.algorithms.check(column.algorithm)
     titles = [f"slack {slack:g}" for slack in slacks(options)] + [column.title for column in columns]
     titles = ["latency"] if options.case == "latency" else titles
     kind = "overlap, %" if options.overlap else "slowest rank, us"

@@ -17,7 +17,6 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.algorithm import Algorithm
-from scaffe.collectives.planning.levels import Part
 from scaffe.collectives.runtime.backend import Backend, Call
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.transport.transport import Transport
@@ -58,16 +57,6 @@ class DeviceBackend(Backend):
 
     def wired(self, wire: str) -> Transport:
         return DeviceWire(self.transport, wire)
-
-
-class NoNode:
-    """Stands in for a node whose ranks cannot map one another's memory: `DeviceBackend.fault` says why."""
-
-    how = ""
-
-    def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
-            parts: tuple[Part, ...] = ()) -> None:
-        raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")
 
 
 class AwareCalls(MpiCalls):

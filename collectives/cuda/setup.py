@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, NoNode, StagedCalls
+from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, StagedCalls
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
@@ -88,17 +88,14 @@ class Device:
         self._all_streams.append(streams)
         transport = (AwareTransport if self.is_aware else StagedTransport)(comm, streams, backs_off)
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, backs_off)
-        node = self._node(group, streams, backs_off)
-        self._how.append(node.how)
+        node: Any = None  # where `no_ipc` says why algorithms on shared memory are refused
+        if not self.no_ipc:
+            node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
+            self._how.append(node.how)
         nccl = NcclCalls(comm, streams)
         self._no_nccl = nccl.fault
         return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
                              calls={"mpi": library, "nccl": nccl})
-
-    def _node(self, group: NodeGroup, streams: Streams, backs_off: bool) -> DeviceNode | NoNode:
-        if self.no_ipc:
-            return NoNode()
-        return DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """Allocates a buffer, in a window where the ranks of a node can share memory. All ranks call it.

@@ -135,22 +135,6 @@ def merged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
     return None
 
 
-def merged_by_joining_rank(pair: Any) -> Any:
-    """`merged`, on the joining ranks. Raises MPI's exception where the other ranks go on without them.
-
-    Args:
-        pair: mpi4py communicator of the rank that has started them, and of them.
-    """
-    from mpi4py import MPI
-
-    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
-    inter = MPI.COMM_WORLD.Create_intercomm(0, pair, 0, TAG)
-    inter.Set_errhandler(MPI.ERRORS_RETURN)
-    everyone = inter.Merge(high=True)
-    everyone.Set_errhandler(MPI.ERRORS_RETURN)
-    return everyone
-
-
 class JoiningRank:
     """This process, started by a rank of a job that it is to join.
 
@@ -192,7 +176,11 @@ class JoiningRank:
         FINALIZER.is_spawned = True
         try:
             self._pair.send(None, 0, READY_TAG)
-            comm = merged_by_joining_rank(self._pair)
+            MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+            inter = MPI.COMM_WORLD.Create_intercomm(0, self._pair, 0, TAG)
+            inter.Set_errhandler(MPI.ERRORS_RETURN)
+            comm = inter.Merge(high=True)
+            comm.Set_errhandler(MPI.ERRORS_RETURN)
             self._pair.recv(source=0)
         except MPI.Exception:
             FINALIZER.exit_spawned()

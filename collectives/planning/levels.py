@@ -28,22 +28,17 @@ def relocated(plan: Plan, intervals: Sequence[Interval], n_elems: int) -> Plan:
         intervals: where its elements lie, in order; they do not overlap.
         n_elems: length of the buffer that the intervals are of.
     """
-    mapping = _IntervalMap(intervals)
-    steps = tuple(type(step)(step.peer, *part) for step in plan for part in mapping.of(step.start, step.stop))
-    return Plan(plan.rank, plan.n_ranks, n_elems, steps)
+    ends = list(accumulate(stop - start for start, stop in intervals))
+    rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
 
-
-class _IntervalMap:
-    def __init__(self, intervals: Sequence[Interval]) -> None:
-        ends = list(accumulate(stop - start for start, stop in intervals))
-        self._rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
-
-    def of(self, start: int, stop: int) -> Iterator[Interval]:
-        """The intervals of the longer buffer in which elements [start, stop) of the plan's buffer lie."""
-        for first, end, place in self._rows:
+    def moved(start: int, stop: int) -> Iterator[Interval]:
+        for first, end, place in rows:
             low, high = max(start, first), min(stop, end)
             if low < high:
                 yield place + low - first, place + high - first
+
+    steps = tuple(type(step)(step.peer, *part) for step in plan for part in moved(step.start, step.stop))
+    return Plan(plan.rank, plan.n_ranks, n_elems, steps)
 
 
 Part = tuple[int, int, int]

@@ -11,8 +11,7 @@ from scaffe import forking
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import flush_output
 
-RANK_ATTRIBUTES = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "_submit", "algorithms", "links",
-                   "check_lost")
+RANK_ATTRIBUTES = ("_ranks", "_resolve", "_run", "_submit", "algorithms", "links", "check_lost")
 """The attributes of a communicator that its calls go through: they are invalidated when it is freed."""
 FREED = "the communicator has been freed: expected no call on it after free()"
 

@@ -1,24 +1,16 @@
-"""Makes communicators of some ranks (those of a node, of a color, of a list), and frees what one holds of MPI."""
+"""Makes communicators of some ranks (those of a node, of a color, of a list)."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.fencing import this_process
-from scaffe.collectives.fault_tolerance.losses import Losses
 from scaffe.collectives.runtime.arguments import place_in_split
-from scaffe.collectives.runtime.engine import Engine
-from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
-from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.environment import RANKS_PER_NODE
-
-if TYPE_CHECKING:
-    from scaffe.collectives.cuda.setup import Device
 
 
 def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Callable[[Any], Any]) -> Any:
@@ -88,34 +80,3 @@ def subset(comm: Any, topology: Topology, ranks: Sequence[int]) -> tuple[Any, li
     chosen.Free()
     group.Free()
     return made, [topology.node_of_rank[rank] for rank in ranks]
-
-
-def free_resources(engines: Sequence[tuple[Engine, NodeGroup, bool]], messages: Sequence[PointToPoint],
-              fault_tolerant: Sequence[FaultTolerantMessages], calls: MismatchDetector, device: Device | None,
-              losses: Losses) -> None:
-    """Ends the watching threads, then frees what these ranks hold of MPI; all of them call it.
-
-    After a loss only the threads end.
-
-    Args:
-        engines: with their groups, as Ranks has them.
-        messages: between two ranks, those of ``fault_tolerant`` too.
-        fault_tolerant: messages that have communicators of their own.
-    """
-    for engine, _, _ in engines:
-        engine.watch.close()
-        engine.watch.join()
-    if losses.has_loss:
-        losses.close()
-        return
-    if device is not None:
-        device.free()
-    for each in messages:
-        each.drain()
-    calls.drain()
-    for engine, node, _ in engines:
-        engine.free()
-        node.free()
-    for own in fault_tolerant:
-        own.free()
-    losses.free()

@@ -87,56 +87,41 @@ def _spec(array: np.ndarray) -> list[Any]:
     return [array, array.size, mpi_type(NAMES[array.dtype])]
 
 
-class ObjectCall:
-    """A "bcast", "gather" or "allgather" of objects, on this rank.
+def exchange(comm: Any, text: str, call: str, value: Any, root: Any) -> Any:
+    """Makes a "bcast", "gather" or "allgather" of objects, which mpi4py would make; all ranks of `comm` do.
 
-    Attributes:
+    The ranks first exchange their calls and faults. Without that, ranks would wait for one that had failed, and MPI
+    could match a message of one call with another call.
+
+    Args:
         text: the call in words, as every rank must have it.
+        root: where a broadcast starts or a gather ends.
+
+    Raises:
+        CommError: the same on every rank, where calls differ, there is no such root, or an object cannot be pickled.
     """
+    from mpi4py import MPI
 
-    def __init__(self, call: str, value: Any, root: Any, comm: Any) -> None:
-        """Args:
-            value: this rank's object.
-            root: where a broadcast starts or a gather ends.
-        """
-        self._call, self._value, self._root, self._comm, self._fault = call, value, root, comm, ""
-        try:
-            self._root = existing_rank("root", root, comm.size)
-        except CommError as error:
-            self._fault = str(error)
-        self.text = f"{call} of objects" + ("" if call == "allgather" else f" (root {self._root!r})")
+    data, fault, is_for_all = b"", "", call == "allgather"
+    try:
+        root = existing_rank("root", root, comm.size)
+        if call != "bcast" or comm.rank == root:
+            data = _packed(value, MPI.pickle)
+    except CommError as error:
+        fault = str(error)
+    told = comm.allgather((text, fault, data if is_for_all else b""))
+    require_alike([(said, why) for said, why, _ in told])
+    if call == "bcast":
+        data = comm.bcast(data, root)
+        return value if comm.rank == root else MPI.pickle.loads(data)
+    everyone = [packed for _, _, packed in told] if is_for_all else comm.gather(data, root)
+    return everyone and [MPI.pickle.loads(packed) for packed in everyone]
 
-    def run(self) -> Any:
-        """Makes the call; all ranks do.
 
-        The ranks first exchange their calls and faults. Without that, ranks would wait for one that had failed, and MPI
-        could match a message of one call with another call.
-
-        Returns:
-            What mpi4py's call does.
-
-        Raises:
-            CommError: the same on every rank, where calls differ, there is no such root, or an object cannot be
-                pickled.
-        """
-        from mpi4py import MPI
-
-        comm, root, is_for_all = self._comm, self._root, self._call == "allgather"
-        data = b"" if self._fault or (self._call == "bcast" and comm.rank != root) else self._packed(MPI.pickle)
-        told = comm.allgather((self.text, self._fault, data if is_for_all else b""))
-        require_alike([(text, fault) for text, fault, _ in told])
-        if self._call == "bcast":
-            data = comm.bcast(data, root)
-            return self._value if comm.rank == root else MPI.pickle.loads(data)
-        everyone = [data for _, _, data in told] if is_for_all else comm.gather(data, root)
-        return everyone and [MPI.pickle.loads(data) for data in everyone]
-
-    def _packed(self, pickle: Any) -> bytes:
-        """The object, pickled; empty where that cannot be, which is this rank's fault."""
-        try:
-            return bytes(pickle.dumps(self._value))
-        except Exception as error:  # an object's own code may raise anything
-            said = (str(error).splitlines() or [""])[0]
-            self._fault = (f"an object of type {type(self._value).__name__} cannot be pickled: "
-                           f"{type(error).__name__}: {said}")
-        return b""
+def _packed(value: Any, pickle: Any) -> bytes:
+    try:
+        return bytes(pickle.dumps(value))
+    except Exception as error:  # an object's own code may raise anything
+        said = (str(error).splitlines() or [""])[0]
+        raise CommError(f"an object of type {type(value).__name__} cannot be pickled: {type(error).__name__}: {said}"
+                        ) from None

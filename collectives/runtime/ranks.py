@@ -19,7 +19,7 @@ from scaffe.collectives.runtime.device_on_demand import DeviceOnDemand, device_c
 from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
 from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.mpi_calls import MpiCalls, ObjectCall
+from scaffe.collectives.runtime.mpi_calls import MpiCalls, exchange
 from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.shared.window import Windows
@@ -89,12 +89,13 @@ class Ranks:
         task = partial(self._run_on_helper, helper, signature, array, source, after)
         return self._progress.submit(label, task, helper.watch.text)
 
-    def _run_on_helper(self, helper: Engine, *call: Any) -> Point | None:
+    def _run_on_helper(self, helper: Engine, signature: CallSignature, array: Any, source: Any,
+                       after: Any) -> Point | None:
         if self.on_device.device is not None:
             self.on_device.take_gpu()
         if self.losses.has_loss:
             raise self.losses.error()
-        return helper.run(*call, False)
+        return helper.run(signature, array, source, after, holds=False)
 
     def _failed(self, error: Exception) -> Exception:
         """What to raise where a collective has failed: an MPI that fails may do so since ranks made different calls."""
@@ -212,13 +213,29 @@ class Ranks:
 
     @loss_notification
     def free(self) -> None:
+        """Ends the watching threads, then frees what these ranks hold of MPI; after a loss only the threads end."""
         self._progress.stop()
         messages = [self.messages, *(each.messages for each in self._fault_tolerant)]
         if not self.losses.has_loss:
             fault = next(filter(None, (each.fault() for each in messages)), "")
             self.compare("free", fault and f"free: {fault}")
-        groups.free_resources(self._engines, messages, self._fault_tolerant, self.calls, self.on_device.device,
-                              self.losses)
+        for engine, _, _ in self._engines:
+            engine.watch.close()
+            engine.watch.join()
+        if self.losses.has_loss:
+            self.losses.close()
+            return
+        if self.on_device.device is not None:
+            self.on_device.device.free()
+        for each in messages:
+            each.drain()
+        self.calls.drain()
+        for engine, node, _ in self._engines:
+            engine.free()
+            node.free()
+        for own in self._fault_tolerant:
+            own.free()
+        self.losses.free()
 
     @loss_notification
     def barrier(self) -> None:
@@ -229,9 +246,10 @@ class Ranks:
 
     @loss_notification
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
-        made = ObjectCall(call, value, root, self.comm)
-        with self.calls.recorded(made.text), self.engine.watch.for_any(made.text):
-            return self.losses.checked(made.run())
+        """Exchanges objects; arguments and result as `mpi_calls.exchange` has them."""
+        text = f"{call} of objects" + ("" if call == "allgather" else f" (root {root!r})")
+        with self.calls.recorded(text), self.engine.watch.for_any(text):
+            return self.losses.checked(exchange(self.comm, text, call, value, root))
 
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)

@@ -15,7 +15,7 @@ from scaffe.collectives.server.nodes.proxy import Proxy
 from scaffe.collectives.server.nodes.transfers import RowPlacement
 from scaffe.collectives.server.protocol.keeper import Keeper
 from scaffe.collectives.server.protocol.mailbox import Mailbox
-from scaffe.collectives.server.shards.copies import Copier, CopySchedule, Stage, stage_of, updates_a_round
+from scaffe.collectives.server.shards.copies import CopySchedule, Stage, stage_of, updates_a_round
 from scaffe.collectives.server.shards.service import Service
 from scaffe.collectives.server.shards.shard import Part, Rule, all_steps
 from scaffe.collectives.server.tables.roles import Roles
@@ -62,18 +62,16 @@ class Build:
         joint = self._joint or frozenset()
         steps = all_steps(number, parts, self._batches, store, joint)
         keeper = Keeper(self._roles.members(self._node), self._slack, joint)
+        tables = list(store.values)
+        stage = None if self._roles.copy_node(number) is None else self._stage(number)
+        schedule = CopySchedule(stage.chunks if stage else (), len(tables),
+                                updates_a_round(len(self._roles.workers), self._slack))
         service = Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
-                          store.gateway_mail.get(self._rank), self._copier(number), self._fail)
+                          store.gateway_mail.get(self._rank), schedule, stage,
+                          [tables.index(index.table) for index in self._batches[0]], self._fail)
         if self._rank not in self._roles.workers:  # a worker looks by itself
             service.look = store.tier.look
         return service
-
-    def _copier(self, shard: int) -> Copier:
-        tables = list(self._store.values)
-        stage = None if self._roles.copy_node(shard) is None else self._stage(shard)
-        a_round = updates_a_round(len(self._roles.workers), self._slack)
-        schedule = CopySchedule(stage.chunks if stage else (), len(tables), a_round)
-        return Copier(schedule, stage, [tables.index(index.table) for index in self._batches[0]])
 
     def _stage(self, shard: int) -> Stage:
         return stage_of(self._store, shard, len(self._roles.shards))

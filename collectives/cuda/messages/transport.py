@@ -17,8 +17,8 @@ from scaffe.collectives.cuda.messages.message import DeviceMessage, StartQueues
 from scaffe.collectives.cuda.messages.staging import ForwardedSend, ReceiveBuffer, SendBuffer, StagedReceive, StagedSend
 from scaffe.collectives.cuda.streams import Span, Streams
 from scaffe.collectives.runtime.engine import RECEIVES_AHEAD
-from scaffe.collectives.transport.transport import TAG, Message, Transport
-from scaffe.collectives.transport.wire import PackedMessage, UnpackedMessage
+from scaffe.collectives.transport.transport import TAG
+from scaffe.collectives.transport.wire import WORD, WireTransport
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -159,53 +159,21 @@ def _rounded(n_bytes: int) -> int:
     return 1 << max(n_bytes - 1, 4095).bit_length()
 
 
-WORD = np.dtype(np.uint16)
-
-
-class DeviceWire:
-    """Messages of half-precision numbers from and into one float32 buffer, over another transport of device memory."""
-
-    def __init__(self, inner: Transport, wire: str) -> None:
-        """Args:
-            inner: carries the packed words.
-            wire: fp16 or bf16.
-
-        One object serves one plan.
-        """
-        self._inner, self._wire, self.tag = inner, wire, inner.tag
-        self._flat = self._packed = Span(0, 0, WORD)
-        self._memory: Any = None
-
-    def address(self, array: Any) -> int:
-        return self._inner.address(array)
-
-    def view(self, array: Any) -> Span:
-        self._flat = self._inner.view(array)
-        self._memory = device.load().empty(array.size, np.uint16)
-        self._packed = Span(self._memory.data.ptr, array.size, WORD)
-        return self._flat
-
-    def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
-        return self._inner.scratch(slot, n_elems, self._packed)
-
-    def sender(self, part: Span, peer: int) -> Message:
-        """See Transport. The part is packed on the communication stream when the message starts."""
-        packed = self._pack_of(part)
-        pack = kernels().elementwise(f"pack_{self._wire}", packed, part)
-        return PackedMessage(self._inner.sender(packed, peer), pack)
-
-    def receiver(self, part: Span, peer: int) -> Message:
-        """See Transport. What is received into scratch stays packed, what is received into the buffer is unpacked."""
-        if part.dtype == WORD:
-            return self._inner.receiver(part, peer)
-        packed = self._pack_of(part)
-        return UnpackedMessage(self._inner.receiver(packed, peer),
-                               kernels().elementwise(f"unpack_{self._wire}", part, packed))
+class DeviceWire(WireTransport):
+    """On device memory: kernels on the communication stream pack and unpack, when a message starts or has come."""
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
-        """See Transport: `own` is float32, `received` packed."""
         return kernels().elementwise(f"combine_{self._wire}_{op}", own, received)
 
-    def _pack_of(self, part: Span) -> Span:
-        start = (part.address - self._flat.address) // part.itemsize
-        return self._packed[start : start + part.size]
+    def _place(self, part: Span) -> int:
+        return part.address
+
+    def _words(self, n_elems: int) -> Span:
+        self._memory = device.load().empty(n_elems, np.uint16)
+        return Span(self._memory.data.ptr, n_elems, WORD)
+
+    def _packer(self, part: Span, packed: Span) -> Callable[[], object]:
+        return kernels().elementwise(f"pack_{self._wire}", packed, part)
+
+    def _unpacker(self, packed: Span, part: Span) -> Callable[[], object]:
+        return kernels().elementwise(f"unpack_{self._wire}", part, packed)

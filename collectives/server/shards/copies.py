@@ -8,7 +8,6 @@ import numpy as np
 
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.protocol.messages import Copy
 from scaffe.collectives.server.tables.table import HistoryChunk, Table, history_chunks
 
 ROUNDS_APART = 4
@@ -123,41 +122,3 @@ def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
     histories = {table: held[shard, table] for table in store.values}
     chunks = history_chunks({table: len(own) for table, own in histories.items()}, shard, n_shards)
     return Stage(chunks, list(histories), histories, store.stages[shard], store.tier)
-
-
-class Copier:
-    """Sends one shard's chunks to their second copy, in the shard's thread.
-
-    Args:
-        schedule: decides which chunk is sent next.
-        stage: where chunks lie on their way; None where there is no copy.
-        table_of: by batch, the table's number.
-    """
-
-    def __init__(self, schedule: CopySchedule, stage: Stage | None, table_of: Sequence[int]) -> None:
-        self._schedule, self._stage, self._table_of = schedule, stage, table_of
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a chunk is on its way."""
-        return self._schedule.is_under_way
-
-    def must_wait(self, batch: int) -> bool:
-        """Whether an update of the batch has to wait for the copy."""
-        return self._schedule.must_wait(self._table_of[batch])
-
-    def made(self, batch: int) -> None:
-        """The shard has made an update of a batch."""
-        self._schedule.made(self._table_of[batch])
-
-    def begin(self) -> Copy | None:
-        """The message for the chunk to be sent now, if any. From here on the histories may change."""
-        number = self._schedule.begin()
-        if number is None or self._stage is None:
-            return None
-        self._stage.fill(number)
-        return Copy(number)
-
-    def kept(self) -> None:
-        """The chunk that was under way has been received."""
-        self._schedule.kept()

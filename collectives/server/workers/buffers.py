@@ -24,45 +24,6 @@ from scaffe.collectives.server.tables.table import Index
 from scaffe.collectives.shared.kernels import gather_ranges
 
 
-class _Ordered:
-    """The cache and the buffer are one: the batch has its rows in the table's order."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = self.cache = buffer
-
-    def to_buffer(self, stream: Any, lent: Point) -> None:
-        """Nothing is to be done."""
-
-    def to_cache(self, stream: Any) -> None:
-        """Nothing is to be done."""
-
-    def before_copy(self, stream: Any, lent: Point) -> None:
-        """A copy into the cache overwrites what the worker has computed on."""
-        lent.hold(stream)
-
-
-class _Permuted:
-    """The buffer has the cache's rows in another order; ``positions``: see Batch."""
-
-    def __init__(self, buffer: Any, positions: np.ndarray) -> None:
-        self.buffer, self.cache = buffer, device.load().empty(buffer.shape, buffer.dtype)
-        self._order = RowOrder(positions, buffer.nbytes // len(positions))
-
-    def to_buffer(self, stream: Any, lent: Point) -> None:
-        """Queue the kernel that fills the buffer, behind what has used it."""
-        lent.hold(stream)
-        with on_stream(stream):
-            self._order.gather(self.cache, self.buffer)
-
-    def to_cache(self, stream: Any) -> None:
-        """Queue the kernel that fills the cache."""
-        with on_stream(stream):
-            self._order.scatter(self.buffer, self.cache)
-
-    def before_copy(self, stream: Any, lent: Point) -> None:
-        """Only the stream's own kernels use the cache: a copy may come while the worker computes on the last rows."""
-
-
 class _Buffer:
     """What reads and updates have in common: device memory, pinned memory, and points that copies and callers set.
 
@@ -73,7 +34,10 @@ class _Buffer:
     def __init__(self, index: Index, streams: Streams, positions: np.ndarray | None) -> None:
         cuda = device.load()
         self.buffer: Any = cuda.empty((index.n_rows, index.table.row_elems), index.table.dtype)
-        self._rows = _Ordered(self.buffer) if positions is None else _Permuted(self.buffer, positions)
+        self._cache, self._order = self.buffer, None  # what copies go to and come from; how its rows get to the buffer
+        if positions is not None:
+            self._cache = cuda.empty(self.buffer.shape, self.buffer.dtype)
+            self._order = RowOrder(positions, self.buffer.nbytes // len(positions))
         self._pinned = device.pinned(self.buffer.nbytes).view(index.table.dtype)
         self._streams, self._cuda = streams, cuda.cuda
         self._lent, self._copied = streams.event(), streams.event()
@@ -108,9 +72,13 @@ class DeviceRows(_Buffer):
         wait_until(self._copied.is_reached, backs_off=True)  # the pinned memory's last content has been read
         gather_ranges(self._values, self._ranges, self._pinned)
         comm = self._streams.comm
-        self._rows.before_copy(comm, self._lent)
-        self._copy(self._rows.cache.data.ptr, self._pinned.ctypes.data, HOST_TO_DEVICE, comm)
-        self._rows.to_buffer(comm, self._lent)
+        if self._order is None:
+            self._lent.hold(comm)  # the copy overwrites what the worker has computed on
+        self._copy(self._cache.data.ptr, self._pinned.ctypes.data, HOST_TO_DEVICE, comm)
+        if self._order is not None:  # only this kernel does
+            self._lent.hold(comm)
+            with on_stream(comm):
+                self._order.gather(self._cache, self.buffer)
         self._copied.mark(comm)
 
     def give_back(self) -> None:
@@ -144,8 +112,10 @@ class DeviceUpdate(_Buffer):
         """Queue what brings the buffer to pinned memory, after a point."""
         copy = self._streams.copy
         after.hold(copy)
-        self._rows.to_cache(copy)
-        self._copy(self._pinned.ctypes.data, self._rows.cache.data.ptr, DEVICE_TO_HOST, copy)
+        if self._order is not None:
+            with on_stream(copy):
+                self._order.scatter(self.buffer, self._cache)
+        self._copy(self._pinned.ctypes.data, self._cache.data.ptr, DEVICE_TO_HOST, copy)
         self._copied.mark(copy)
 
 

@@ -18,7 +18,7 @@ from scaffe.collectives.server.protocol.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.tables.table import Index, Keys, Table
 from scaffe.collectives.server.workers.batch import Batch, Recorder, reads_ahead
 from scaffe.collectives.server.workers.buffers import rows_of, update_of
-from scaffe.collectives.server.workers.local import LOCAL_TABLES, LocalBatch, LocalTable
+from scaffe.collectives.server.workers.local import LocalBatch, LocalTable
 from scaffe.collectives.server.workers.transfer_threads import Inbox, Outbox, Pusher, inbox_of
 from scaffe.collectives.server.workers.worker import Worker
 
@@ -55,7 +55,7 @@ class WorkerSide:
     def local_table(self, table: Table, memory: str) -> None:
         """Allocate a local table. Raises CommError where there is no such memory."""
         _must_be_memory(table, memory)
-        self.local[table] = LOCAL_TABLES[memory](table)
+        self.local[table] = LocalTable(table, memory)
 
     def local_batch(self, table: Table, keys: Keys) -> LocalBatch:
         """Declare a batch of a local table. Raises CommError as Index does."""
@@ -135,5 +135,5 @@ class WorkerSide:
 
 
 def _must_be_memory(table: Table, memory: str) -> None:
-    if memory not in LOCAL_TABLES:
-        raise CommError(f"table {table.name!r}: memory must be {' or '.join(LOCAL_TABLES)}, got {memory!r}")
+    if memory not in ("host", "device"):
+        raise CommError(f"table {table.name!r}: memory must be host or device, got {memory!r}")

@@ -59,7 +59,7 @@ def test_one_file_is_enough_for_the_simulator_and_tune(scratch):
 @pytest.mark.mpi_job
 def test_bench_runs_it_by_its_name(scratch):
     code = ("import sys; from scaffe.collectives.planning import algorithms; "
-            f"algorithms.__path__.append({str(scratch)!r}); from scaffe.collectives.bench import main; "
+            f"algorithms.__path__.append({str(scratch)!r}); from scaffe.collectives.bench.sweep import main; "
             "sys.exit(main(sys.argv[1:]))")
     result = job(3, ["-c", code, "reduce", "-m", "64:64", "-a", "S,star@16", "-i", "1", "-x", "0", "-c"])
     assert result.returncode == 0, result.stderr

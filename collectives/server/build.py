@@ -66,8 +66,7 @@ class Build:
         stage = None if self._roles.copy_node(number) is None else self._stage(number)
         schedule = CopySchedule(stage.chunks if stage else (), len(tables),
                                 updates_a_round(len(self._roles.workers), self._slack))
-        service = Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
-                          store.gateway_mail.get(self._rank), schedule, stage,
+        service = Service(number, keeper, steps, store, store.gateway_mail.get(self._rank), (schedule, stage),
                           [tables.index(index.table) for index in self._batches[0]], self._fail)
         if self._rank not in self._roles.workers:  # a worker looks by itself
             service.look = store.tier.look

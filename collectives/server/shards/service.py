@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.protocol.keeper import Action, Apply, Keeper
 from scaffe.collectives.server.protocol.mailbox import Mailbox, MailboxThread
 from scaffe.collectives.server.protocol.messages import N_NUMBERS, Copy, Kept, Read, ToShard, Update, decode, encode
@@ -22,10 +23,9 @@ class Service(MailboxThread):
 
     Args:
         steps: for each (batch, first worker), the step that applies the update on this shard.
-        workers: the mailboxes of the node's workers, by number.
         gateway: the mailbox for answers to workers of other nodes; None on a single node.
-        schedule: decides which chunk of the histories is sent to their second copy next.
-        stage: where chunks lie on their way there; None where there is no copy.
+        copies: what decides which chunk of the histories is sent to their second copy next, and where chunks lie on
+            their way there; None where there is no copy.
         table_of: by batch, the table's number.
         fail: called in the shard's thread with the error that ended it.
 
@@ -34,14 +34,13 @@ class Service(MailboxThread):
         look: called now and then in the thread; raises CommError where tables are damaged.
     """
 
-    def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
-                 workers: Mapping[int, Mailbox], gateway: Mailbox | None,
-                 schedule: CopySchedule, stage: Stage | None, table_of: Sequence[int],
+    def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], store: Store,
+                 gateway: Mailbox | None, copies: tuple[CopySchedule, Stage | None], table_of: Sequence[int],
                  fail: Callable[[BaseException], None]) -> None:
         super().__init__(f"scaffe-shard-{number}")
-        self._keeper = keeper
-        self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
-        self._gateway, self._schedule, self._stage, self._table_of = gateway, schedule, stage, table_of
+        self._number, self._keeper, self._steps, self._fail = number, keeper, steps, fail
+        self._mail, self._workers, self._gateway = store.shard_mail[number], store.worker_mail, gateway
+        (self._schedule, self._stage), self._table_of = copies, table_of
         self.look: Callable[[], None] = lambda: None
         self._actions = deque[Action]()
         self.n_reads = self.n_updates = 0

@@ -162,9 +162,6 @@ def while_starting(make: Callable[[], T]) -> T:
 
     From then on MPI itself reports lost ranks.
 
-    Args:
-        make: what makes it, together with the other ranks.
-
     Raises:
         LostWhileStarting: a rank is lost meanwhile.
     """

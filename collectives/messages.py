@@ -24,7 +24,6 @@ class Form(NamedTuple):
 
     Attributes:
         layout: `struct` format of its numbers; "x" leaves a byte 0.
-        names: of the numbers, as attributes of the message.
         make: makes a message from the sender's number and these numbers.
     """
 

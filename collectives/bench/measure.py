@@ -21,9 +21,7 @@ class Column:
     """What one column of the table measures.
 
     Attributes:
-        case: the collective's name.
         chunk_bytes: 0 for the default.
-        root: of reduce and bcast.
         is_in_place: call the library's own reductions in place, as `auto` does; else from another buffer, as OSU does.
     """
 
@@ -41,7 +39,6 @@ class Runner:
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
                  synchronize: Callable[[], None] = lambda: None) -> None:
         """Args:
-            buffer: flat, worked on in place.
             other: like `buffer`; the library's own reductions read from it, unless the column is in place.
             synchronize: returns when the device has done what a call has queued there.
         """
@@ -121,7 +118,6 @@ def time_in_turns(communicator: Communicator, calls: Sequence[Callable[[], objec
     Args:
         n_warm: calls before timing, in each round.
         n_timed: timed calls of each, over all rounds.
-        n_rounds: how often the calls take turns.
 
     Returns:
         For each call float64, shape (n_rounds, n_timed / n_rounds rounded up): seconds of the slowest rank.

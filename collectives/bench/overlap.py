@@ -83,9 +83,6 @@ def measure_overlap(communicator: Communicator, start: Callable[[], Request | No
     the lack of it. The work is fitted to the collective's time every round: work that is too short to hide the
     collective would count as not hidden.
 
-    Args:
-        start: starts the collective; what it returns is waited for.
-
     Returns:
         Seconds of the collective alone (`pure`), compute alone (`compute`) and both together (`both`); and the
         percentage hidden (`overlap`), 100 (pure + compute - both) / min(pure, compute) between 0 and 100, which is

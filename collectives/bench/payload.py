@@ -49,9 +49,6 @@ class DeviceBuffers(HostBuffers):
     def __init__(self, communicator: Communicator) -> None:
         """Makes this rank's GPU the current one.
 
-        Args:
-            communicator: all of its ranks call it.
-
         Raises:
             CommError: on every rank, where one has no GPU.
         """
@@ -87,7 +84,6 @@ def of(memory: str, communicator: Communicator) -> HostBuffers:
 
     Args:
         memory: `host`, `shared` or `device`.
-        communicator: all of its ranks call it.
 
     Raises:
         CommError: as DeviceBuffers does.
@@ -128,11 +124,7 @@ class Payload:
     """Values of one dtype for `n_ranks` ranks."""
 
     def __init__(self, dtype: str, n_ranks: int, buffers: HostBuffers | None = None) -> None:
-        """Chooses k so small that sums over all ranks of integers below 2**k are exact in `dtype`.
-
-        Args:
-            buffers: what the values go to and come from; host memory unless given.
-        """
+        """Chooses k so small that sums over all ranks of integers below 2**k are exact in `dtype`."""
         self._buffers = HostBuffers() if buffers is None else buffers
         self.dtype, self.n_ranks = np.dtype(dtype), n_ranks
         self._mask = np.uint64((1 << (EXACT_BITS[dtype] - n_ranks.bit_length())) - 1)

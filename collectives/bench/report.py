@@ -53,7 +53,6 @@ def line(n_bytes: int, samples: list[np.ndarray], full: bool, note: str = "") ->
 
     Args:
         samples: per column, seconds of the slowest rank.
-        full: also minimum, mean and maximum of each column.
 
     Returns:
         The line: per column the median in microseconds.

@@ -33,10 +33,6 @@ class ServerRunner:
                  buffers: HostBuffers) -> None:
         """Starts the server. All ranks call it.
 
-        Args:
-            options: the parsed flags: case, servers, scattered, dtype, memory.
-            buffers: where the workers' buffers lie.
-
         Raises:
             CommError: as ParameterServer does.
         """

@@ -60,9 +60,6 @@ def main(argv: Sequence[str]) -> int:
 def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) -> list[dict[str, Any]]:
     """Measures all sizes and columns. All ranks call it.
 
-    Args:
-        buffers: where the buffers lie.
-
     Returns:
         A row for each size and column, as `report.row` and `measure_overlap` give it.
 

@@ -34,7 +34,6 @@ class DeviceBackend(Backend):
     def __init__(self, streams: Streams, no_ipc: str, **parts: Any) -> None:
         """Args:
             no_ipc: why the node's ranks cannot map one another's memory; empty where they can.
-            parts: what Backend takes.
         """
         super().__init__(**parts)
         self.streams, self._no_ipc = streams, no_ipc

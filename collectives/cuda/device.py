@@ -129,9 +129,6 @@ def make_current(number: int) -> None:
     A thread begins with GPU 0 and without a context. A CUDA call there would make one on GPU 0, which takes half a GB
     of another rank's card; and an MPI library moves device memory in any thread that calls it, for which it needs one.
     The former device is not restored: since CUDA 12 that would make a context there too.
-
-    Args:
-        number: the GPU's number in this process.
     """
     cuda = load().cuda
     if getattr(_thread, "number", None) != number or cuda.runtime.getDevice() != number:
@@ -146,9 +143,6 @@ def current() -> int:
 
 def use_by_rank(node_rank: int) -> int:
     """Makes one of the node's GPUs the current device, round-robin over the node's ranks.
-
-    Args:
-        node_rank: this rank's number within its node.
 
     Returns:
         The GPU's number in this process.
@@ -247,9 +241,6 @@ class Point:
 
 def handle(thing: Any) -> int:
     """Finds the CUDA handle of a stream or an event of any library.
-
-    Args:
-        thing: a stream, an event, or the handle itself.
 
     Returns:
         The handle; 0 is the default stream.

@@ -92,7 +92,6 @@ class Kernels:
         Args:
             name: `combine_<type>_<op>`: own = own op other; `pack_<wire>`, `unpack_<wire>`: own = other in another
                 precision.
-            own: what is written.
             other: what is read, in device or pinned memory.
 
         Returns:

@@ -43,7 +43,6 @@ class Device:
     """How the ranks of a job use their GPUs: found out once, the same on every rank but for the GPU itself.
 
     Attributes:
-        number: this rank's GPU, in this process.
         windows: device memory that the node's ranks share.
         no_ipc: why they cannot share any; empty where they can.
         links: what joins the GPUs of all ranks.
@@ -82,7 +81,6 @@ class Device:
         Args:
             comm: only this engine uses it.
             group: where the node's host threads meet.
-            backs_off: waits sleep between polls, as they always do where a node has more ranks than cores.
         """
         streams, backs_off = Streams(), backs_off or self._is_crowded
         self._all_streams.append(streams)
@@ -135,7 +133,6 @@ class Device:
 
         Args:
             signature: of the call, as the caller gave it.
-            array: what it works on.
 
         Returns:
             The signature with an algorithm and a chunk.
@@ -214,11 +211,7 @@ class Device:
 
 
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:
-    """Whether a node's ranks are more than the cores that they may run on (pure).
-
-    Args:
-        cores_of_ranks: each rank's cores, which a launcher may have bound it to.
-    """
+    """Whether a node's ranks are more than the cores that they may run on (pure)."""
     return len(cores_of_ranks) > len(set().union(*cores_of_ranks))
 
 
@@ -234,7 +227,6 @@ def links_of(number: int, cards: Sequence[str], ports: Path = PORTS) -> Links:
     """Describes the links of this rank's GPU.
 
     Args:
-        number: the GPU's, in this process.
         cards: PCI bus ids of the GPUs of the node's ranks.
         ports: where Linux shows network adapters that move memory themselves (InfiniBand, RoCE).
     """

@@ -54,7 +54,6 @@ class Streams:
     Between `begin` and `end` the communication stream is the thread's current one. No method blocks the host.
 
     Attributes:
-        number: the GPU's number in this process.
         comm: the communication stream: sums, packing, copies from the host.
         copy: the stream that copies to the host.
     """

@@ -87,7 +87,6 @@ class Process(NamedTuple):
         machine: where its number means something: the machine's, and its container's.
         pid: its number there.
         start: when it was started, in ticks since the machine was: another process may get the same number later.
-        rank: its rank in the job, for the line that says what became of it.
     """
 
     machine: tuple[str, str]
@@ -156,7 +155,6 @@ def end(process: Process, deadline: float) -> None:
     """Kills a stopped process and writes a line about it.
 
     Args:
-        process: of another rank.
         deadline: seconds for which it was stopped, for the line.
     """
     if state_of(process) != "T":

@@ -36,7 +36,6 @@ class JoiningRanks:
 
         Args:
             command: the program and its arguments, for each of them. They get this process's working folder.
-            task: what they are sent (picklable).
         """
         self.fault, self.are_ready = "", False
         self.pair: Any = None
@@ -107,7 +106,6 @@ def merged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
     Args:
         comm: mpi4py's, which returns errors.
         pair: `JoiningRanks.pair`, on rank 0; None elsewhere.
-        give_up: ends the job with a line, where MPI does not return.
 
     Returns:
         mpi4py's communicator of all, joining ranks last; None, on all ranks alike, where any of them is lost.
@@ -136,11 +134,7 @@ def merged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
 
 
 class JoiningRank:
-    """This process, started by a rank of a job that it is to join.
-
-    Attributes:
-        task: what that rank has sent: what is to be done.
-    """
+    """This process, started by a rank of a job that it is to join."""
 
     def __init__(self, parent: Any) -> None:
         """Args:

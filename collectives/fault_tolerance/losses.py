@@ -36,7 +36,6 @@ class Losses:
 
     def __init__(self, base: Any, parent: Losses | None = None) -> None:
         """Args:
-            base: mpi4py communicator of the ranks; the one that `shrink` is called on.
             parent: the losses of a communicator of which these are some ranks: a loss there is one here too.
         """
         self._base, self._comms, self._parent, self._children = base, [base], parent, list[Losses]()
@@ -208,8 +207,6 @@ def on_ranks_left(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]],
     takes part in one agreement on each communicator that is lost, here or there, and all learn of the loss.
 
     Args:
-        comm: mpi4py's, revoked.
-        labels: one for each of its ranks.
         make: takes mpi4py's new communicator and its ranks' labels; it may raise RankLost.
         has_ended: whether this rank has taken part in that agreement.
 
@@ -230,12 +227,7 @@ def on_ranks_left(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]],
 
 
 def agreed(comm: Any, is_well: bool) -> bool:
-    """Agrees with all ranks whether all is well: False where one is lost; the same answer on all (MPI_Comm_agree).
-
-    Args:
-        comm: mpi4py's, revoked or not.
-        is_well: whether it is on this rank.
-    """
+    """Agrees with all ranks whether all is well: False where one is lost; the same answer on all (MPI_Comm_agree)."""
     from mpi4py import MPI
 
     try:

@@ -191,13 +191,7 @@ def compile_plans(plans: Sequence[Plan]) -> StepArrays:
 
 
 def repeat(steps: StepArrays, n_repeats: int, last_elems: int) -> StepArrays:
-    """Repeats every rank's steps, as trees do chunk after chunk.
-
-    Args:
-        steps: of one chunk.
-        n_repeats: how many chunks.
-        last_elems: length of the last chunk's messages.
-    """
+    """Repeats every rank's steps, as trees do chunk after chunk."""
     n_steps = np.diff(steps.offsets)
     offsets = steps.offsets * n_repeats
     ranks = np.repeat(np.arange(len(n_steps)), n_steps * n_repeats)
@@ -221,9 +215,6 @@ def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: i
 
 def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine: Machine) -> np.ndarray:
     """Simulates all ranks.
-
-    Args:
-        machine: its latencies, bandwidths and overheads.
 
     Returns:
         float64, shape (ranks,): seconds from a common start until each rank has run all its steps.

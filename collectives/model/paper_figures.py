@@ -47,7 +47,6 @@ class Row:
     Attributes:
         seconds: predicted time by algorithm: BASELINE where the collective has trees, and each of OTHERS and LEVELS
             with its best chunk.
-        tuned: the fastest of OTHERS.
     """
 
     n_bytes: int
@@ -58,9 +57,6 @@ class Row:
 
 def rows(topology: Topology, machine: Machine, max_bytes: int, collective: str = "reduce") -> list[Row]:
     """Predicts times.
-
-    Args:
-        max_bytes: largest message size.
 
     Returns:
         A row for each of 1 KiB, 4 KiB, ... up to max_bytes.

@@ -95,7 +95,6 @@ def clocks_per_second(seconds: float, compute: np.ndarray, slack: float) -> floa
     Args:
         seconds: what a clock takes, none of it hidden behind compute.
         compute: seconds of compute, shape (n_clocks, n_workers).
-        slack: how many iterations a worker may be ahead of the slowest.
 
     Returns:
         Iterations per second of the mean worker.

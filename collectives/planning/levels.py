@@ -24,7 +24,6 @@ def relocated(plan: Plan, intervals: Sequence[Interval], n_elems: int) -> Plan:
     message are cut alike.
 
     Args:
-        plan: on a buffer as long as all intervals together.
         intervals: where its elements lie, in order; they do not overlap.
         n_elems: length of the buffer that the intervals are of.
     """
@@ -52,7 +51,6 @@ class Group:
     """The ranks that a plan is for.
 
     Attributes:
-        root: root's index among them.
         ranks: their ranks in the communicator; None for all.
         counts: elements of each one's part, where those are not as equal as can be.
         intervals: the elements of the array that the plan's buffer is made of, in order; None for all.
@@ -79,7 +77,6 @@ class IntraNodePhase:
 
     Attributes:
         collective: reduce, bcast, reduce_scatter, allgather or gather; of `parts` where those are given.
-        root: rank of the node; of reduce, bcast and gather.
         start, stop: the elements of the buffer that it is about.
         parts: who owns which elements, counted from `start`; empty for parts as equal as can be.
     """
@@ -106,7 +103,6 @@ class Levels:
     """A collective on several nodes.
 
     Attributes:
-        root: of reduce and bcast.
         leaves_one_per_node: an all-reduce whose result is left in the first rank's array on each node.
     """
 
@@ -211,9 +207,6 @@ class Levels:
 
 def shares(n_elems: int, n_shares: int) -> tuple[Part, ...]:
     """Cuts a buffer into nearly equal shares, of which share s belongs to rank s of each node; empty ones are left out.
-
-    Args:
-        n_shares: how many ranks of a node own one.
     """
     grain = GRAIN_ELEMS if n_elems >= GRAIN_ELEMS * n_shares else 1
     cuts = [min(grain * cut, n_elems) for cut in partition.all_bounds(n_shares, -(-n_elems // grain))]

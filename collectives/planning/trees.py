@@ -120,7 +120,6 @@ def interleaved(call: Call, levels: Sequence[int], steps_of_chunk: Callable[[int
     The order cannot deadlock if every message is received on a higher level than it is sent on.
 
     Args:
-        levels: this rank's level in each of the two trees.
         steps_of_chunk: gives the steps of a chunk from its tree (0 or 1), start and stop.
     """
     due = sorted((number + CHUNKS_PER_LEVEL * levels[number % 2], number, interval)

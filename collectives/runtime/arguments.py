@@ -97,11 +97,7 @@ class CallSignature:
     """One collective call as every rank must make it: ranks compare its text before they send anything.
 
     Attributes:
-        collective: `reduce`, `bcast`, ...
-        algorithm: how; resolved, but before the first call on a device.
-        root: rank that a reduction ends at or a broadcast starts from.
         chunk_bytes: length of the longest message.
-        memory: `host` or `device`, where the array lies.
         leaves_one_per_node: an all-reduce whose result is left in one rank's array on each node.
     """
 

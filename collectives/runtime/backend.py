@@ -38,7 +38,6 @@ class Backend:
     """What one engine uses for host memory; other kinds of memory derive from it.
 
     Attributes:
-        calls: libraries' own collectives, by the name of their algorithm.
         streams: on a device, those on which collectives are ordered; None in host memory, which has no such order.
     """
 

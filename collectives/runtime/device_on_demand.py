@@ -32,9 +32,6 @@ class DeviceOnDemand:
 
     def __init__(self, comm: Any, node_comm: Any, topology: Topology,
                  engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None]) -> None:
-        """Args:
-            engines: which get a backend for device memory.
-        """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._engines, self._compare = engines, compare
         self.device: Device | None = None

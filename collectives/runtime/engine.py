@@ -30,7 +30,6 @@ class Execution:
     """One plan on one array: a fixed list of calls on messages that are set up ahead.
 
     Attributes:
-        calls: what `run` calls, in order.
         waits_for: the peer that each of them waits for; NONE for sums.
     """
 
@@ -99,17 +98,12 @@ class Engine:
     """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans.
 
     Attributes:
-        watch: knows where this engine's thread is.
         comm: mpi4py communicator that nobody else uses.
         backends: by the name of the memory that arrays lie in.
     """
 
     def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend,
                  failed: Callable[[Exception], Exception]) -> None:
-        """Args:
-            host: the backend for host memory, which is made of `comm` too.
-            failed: gives what to raise where a collective has failed.
-        """
         self.watch, self.comm, self._failed = watch, comm, failed
         self.backends: dict[str, Backend] = {"host": host}
         self._topology = topology
@@ -197,7 +191,6 @@ class Engine:
         """Compares a call with the other ranks'; all ranks make it.
 
         Args:
-            call: this rank's, in words.
             fault: why this rank cannot make it; empty where it can.
 
         Raises:

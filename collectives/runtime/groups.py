@@ -52,9 +52,6 @@ def split(comm: Any, topology: Topology, color: Any, key: Any,
           compare: Callable[[str, str], None]) -> tuple[Any, list[int]]:
     """Splits a communicator; arguments as in `Communicator.split`.
 
-    Args:
-        comm: mpi4py's; all of its ranks call it.
-
     Returns:
         mpi4py's communicator of the ranks of this color, None without one; and the node of each of them.
     """

@@ -31,9 +31,7 @@ class ProgressThread:
         """Queues a task.
 
         Args:
-            label: names it in errors.
             task: what it raises is raised again by the request's `wait` and `test`.
-            waiting_for: says which peer it waits for just now.
         """
         if self._thread is None:
             self._thread = Thread(self._run, "collectives-progress")
@@ -77,11 +75,7 @@ ANYONE = (ANY,)
 
 
 class Watch:
-    """Where one thread is in its collective. That thread writes it, the watchdog reads it: no lock is needed.
-
-    Attributes:
-        position: index of the call that the collective is at.
-    """
+    """Where one thread is in its collective. That thread writes it, the watchdog reads it: no lock is needed."""
 
     def __init__(self, rank: int, deadline: float, expired: Callable[[str], None],
                  waiting: Callable[[], None] = lambda: None, late: Callable[[], Sequence[int]] = tuple) -> None:

@@ -24,9 +24,6 @@ class MpiCalls:
     fault = ""
 
     def __init__(self, comm: Any) -> None:
-        """Args:
-            comm: mpi4py intracommunicator that nobody else uses from another thread at the same time.
-        """
         from mpi4py import MPI
 
         self._comm = comm
@@ -95,7 +92,6 @@ def exchange(comm: Any, text: str, call: str, value: Any, root: Any) -> Any:
 
     Args:
         text: the call in words, as every rank must have it.
-        root: where a broadcast starts or a gather ends.
 
     Raises:
         CommError: the same on every rank, where calls differ, there is no such root, or an object cannot be pickled.

@@ -41,11 +41,6 @@ class Ranks:
 
     Attributes:
         comm: mpi4py communicator that is ours alone.
-        windows: memory that the node's ranks share.
-        engine: the caller's; `run` runs a collective, which is recorded and agreed on, in it.
-        calls: what this rank has called, to find out where others call something else.
-        messages: between two ranks.
-        on_device: device memory, once a call needs it.
         losses, check_lost, has_ended: what is known of losses; raises RankLost after one; whether all ranks know.
         patience: seconds after which waiting ends the job.
     """

@@ -26,9 +26,7 @@ class Build:
     """Builds the parts of one rank.
 
     Args:
-        batches: for each worker of all nodes, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
-        fail: called in a thread with the error that ended it.
     """
 
     def __init__(self, rank: int, roles: Roles, slack: float, batches: Sequence[Sequence[Index]],
@@ -87,7 +85,6 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> C
 
     Args:
         store: this node's memory; on the first rank's node the values are there.
-        given: names of the tables that have such values.
 
     Returns:
         A communicator of all ranks for the messages between nodes; None on a single node.

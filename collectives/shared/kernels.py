@@ -36,7 +36,6 @@ def fold(typing_context: Any, op: Any, n_lanes: Any, addresses: Any, offset: Any
         n_lanes: constant: how many numbers.
         addresses: tuple of the sources' addresses.
         offset: bytes added to all addresses, the target's too.
-        target: address; may be one of the sources.
         like: an array of the numbers' dtype; half-precision numbers are uint16, rounded after every operation.
     """
     operation, lanes, element = _OPS[op.literal_value], n_lanes.literal_value, like.dtype
@@ -121,7 +120,6 @@ def combine(addresses: tuple[int, ...], target: int, n_elems: int, like: np.ndar
 
     Args:
         addresses: of two to five buffers.
-        target: address; may be one of them.
         like: an array of their dtype (float16 as uint16, see `bits`).
         op: 0 sum, 1 max, 2 min, 3 prod.
     """

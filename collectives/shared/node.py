@@ -28,7 +28,6 @@ class NodeCall(NamedTuple):
     """What a rank calls: equal on all ranks of the node, or they disagree.
 
     Attributes:
-        op: sum, max, min or prod.
         root: of reduce, bcast and gather.
         location: window number and byte offset in it; None for private memory.
     """
@@ -71,8 +70,6 @@ class NodeGroup:
 
         Args:
             collective: reduce, bcast, allreduce, reduce_scatter, allgather or gather.
-            array: flat, of the same length on all ranks; overwritten.
-            op: sum, max, min or prod.
             root: of reduce, bcast and gather.
 
         Raises:

@@ -52,11 +52,7 @@ class Tables:
 
 def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: int, start: int, end: int,
            parts: tuple[Part, ...] = ()) -> Tables:
-    """Plans the pass over a part of a collective's elements.
-
-    Args:
-        root: of reduce, bcast and gather.
-    """
+    """Plans the pass over a part of a collective's elements."""
     cut = clipped(segments(collective, n_ranks, n_elems, root, parts), start, end)
     return Tables(
         chunks(cut, chunk_elems(end - start, n_ranks, item_bytes)),
@@ -74,7 +70,6 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
     Args:
         collective: its name: one of all ranks' collectives, gather, which copies every part to the root, or reduce or
             reduce_scatter with DOUBLED at its end.
-        root: of reduce, bcast and gather.
         parts: of reduce_scatter, allgather and gather: who owns which elements; none for parts in the ranks' order, as
             equal as can be. Elements that nobody owns are left as they are.
 

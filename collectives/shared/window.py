@@ -74,7 +74,6 @@ class WindowSlice:
     """Where an array lies among the shared windows.
 
     Attributes:
-        serial: the window's number, the same on all ranks.
         offset: bytes from the window's start to the array.
         addresses: int64, shape (ranks of the node,): where that byte of each rank's window is mapped in this process.
     """
@@ -98,7 +97,6 @@ class Windows:
 
     def __init__(self, node_comm: Intracomm, comm: Intracomm) -> None:
         """Args:
-            node_comm: the ranks that share memory.
             comm: the ranks of all nodes, which allocate together: where one has no memory the others hear of it.
         """
         self._comm, self._all = node_comm, comm

@@ -53,7 +53,6 @@ class PolledMessage:
 
     def __init__(self, request: Any, backoff: PollBackoff) -> None:
         """Args:
-            request: mpi4py's, inactive.
             backoff: shared by all messages of a thread.
         """
         self.Free = request.Free

@@ -65,8 +65,6 @@ def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: T
 
     Args:
         has_ipc: whether the ranks of a node can map one another's device memory.
-        has_nccl: whether these ranks can use NCCL.
-        links: what joins their GPUs.
 
     Returns:
         The algorithm, and the chunk in bytes.

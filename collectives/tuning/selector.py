@@ -68,7 +68,6 @@ class Selector:
         Args:
             algorithm: as the caller gave it.
             chunk_bytes: as the caller gave it; 0 for the table's, or the default of algorithms asked for by name.
-            is_shared: whether the buffer lies in a window that the node's ranks share.
 
         Returns:
             The caller's algorithm and chunk where they are given, else those of the table, else the MPI library's call.

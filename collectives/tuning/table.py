@@ -97,9 +97,7 @@ class TuningEntry:
     """The choices for one key.
 
     Attributes:
-        key: what they are for.
         choices: by ascending max_bytes, which is None in the last one.
-        source: where they come from.
     """
 
     key: TuningKey
@@ -182,9 +180,6 @@ class TuningTable:
     @classmethod
     def read(cls, path: Path) -> TuningTable:
         """Reads a table.
-
-        Args:
-            path: of a JSON file.
 
         Raises:
             CommError: names file and entry, on what is missing or wrong.

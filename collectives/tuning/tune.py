@@ -201,7 +201,6 @@ class Race:
 
     def __init__(self, names: Iterable[str], chunks: list[int]) -> None:
         """Args:
-            names: of algorithms.
             chunks: bytes; `mpi` and `M` have none and are measured once.
         """
         self._candidates = [(name, chunk) for name in names for chunk in (chunks if name not in ("mpi", "M")

@@ -38,8 +38,6 @@ class DeviceNode:
         """All ranks of the node call it.
 
         Args:
-            group: where the ranks' host threads meet.
-            signals: how the ranks' streams follow one another.
             cards: the PCI bus id of each rank's GPU, in rank order.
         """
         self._group, self._windows, self._signals, self._cards = group, windows, signals, cards
@@ -141,7 +139,6 @@ def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root
     Args:
         cards: which GPU each rank uses, in rank order.
         root: of reduce and bcast.
-        interval: start and stop of the elements to work on.
         owned: the parts, as `schedule.segments` has them.
 
     Yields:

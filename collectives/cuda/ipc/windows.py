@@ -63,7 +63,6 @@ class DeviceWindows:
     def __init__(self, node_comm: Intracomm, synchronize: Callable[[], None], name: str) -> None:
         """Args:
             synchronize: returns when none of this rank's collectives has work left on the device.
-            name: of this rank, in errors.
         """
         self._comm, self._synchronize, self._name = node_comm, synchronize, name
         self._runtime = device.load().cuda.runtime
@@ -195,7 +194,6 @@ def prove(windows: DeviceWindows, node_comm: Intracomm, name: str) -> None:
 
     Args:
         windows: of the node's ranks, all of which call it.
-        name: of this rank, in errors.
 
     Raises:
         CommError: on every rank, where one cannot share, read or write a window or finds other numbers there.

@@ -32,11 +32,7 @@ class StartQueue:
 
 
 def wait_until(is_done: Callable[[], bool], backs_off: bool) -> None:
-    """Polls until `is_done()`; other threads of this process may run between polls.
-
-    Args:
-        backs_off: sleep between polls, so that the core is free for other processes too.
-    """
+    """Polls until `is_done()`; other threads of this process may run between polls."""
     pause, n_polls = FIRST_SLEEP_SECONDS, 0
     while not is_done():
         n_polls += 1
@@ -51,9 +47,6 @@ class StartQueues:
     """The start queues of one engine: per peer one for receives, one for copies to the host and one for sends."""
 
     def __init__(self, streams: Streams, backs_off: bool) -> None:
-        """Args:
-            backs_off: waits sleep between polls.
-        """
         self.streams, self._backs_off = streams, backs_off
         self._queues: defaultdict[tuple[str, int], StartQueue] = defaultdict(StartQueue)
 
@@ -79,9 +72,6 @@ class DeviceMessage:
     """A persistent MPI request that starts behind a point of the communication stream (see transport.Message)."""
 
     def __init__(self, queues: StartQueues, kind: str, peer: int, request: Any) -> None:
-        """Args:
-            kind: "receive" or "send".
-        """
         self._queues, self._queue, self._request = queues, queues.of(kind, peer), request
         self._ready = queues.streams.event()
         self._is_started = True

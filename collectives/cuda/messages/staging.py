@@ -56,11 +56,6 @@ class StagedSend(DeviceMessage):
     """A send from a pinned buffer: once that is free, the values are copied there on the copy stream."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: SendBuffer) -> None:
-        """Args:
-            request: mpi4py's persistent request, of `buffer`.
-            part: the values, in device memory.
-            buffer: from where MPI sends them.
-        """
         self._copies = queues.of("copy", peer)  # created before the queue of sends, and so looked at before it
         super().__init__(queues, "send", peer, request)
         self._part, self._buffer = part, buffer
@@ -87,11 +82,6 @@ class StagedReceive(DeviceMessage):
     """A receive into a pinned buffer, from where the communication stream copies it to the device."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: ReceiveBuffer) -> None:
-        """Args:
-            request: mpi4py's persistent request, of `buffer`.
-            part: where the values go, in device memory.
-            buffer: where MPI puts them.
-        """
         super().__init__(queues, "receive", peer, request)
         self._part, self._buffer = part, buffer
         self._memcpy = device.load().cuda.runtime.memcpyAsync
@@ -113,10 +103,6 @@ class ForwardedSend(DeviceMessage):
     """A send of what a staged receive, already waited for, brought: straight from its pinned buffer."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, buffer: ReceiveBuffer) -> None:
-        """Args:
-            request: mpi4py's persistent request, of `buffer`.
-            buffer: where the message was received.
-        """
         self._copies = queues.of("copy", peer)  # as above
         super().__init__(queues, "send", peer, request)
         self._buffer = buffer

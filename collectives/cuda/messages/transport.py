@@ -35,7 +35,6 @@ class AwareTransport:
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: all of its point-to-point messages are ours.
-            backs_off: waits sleep between polls.
         """
         from mpi4py import MPI
 

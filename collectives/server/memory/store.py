@@ -21,7 +21,6 @@ class Store:
 
     Args:
         tables: in the order declared, with the number of histories that each one's rule keeps.
-        batches: for each worker, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
         folder: where a file is to have the tables, histories and updates; empty: they are in memory.
 

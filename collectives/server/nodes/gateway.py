@@ -40,11 +40,7 @@ class Gateway(MailboxThread):
 
     Args:
         store: the node's memory; in this rank's mailbox workers and its own shard put what is for other nodes.
-        links: makes its messages, given what takes those that come.
-        proxies: by number, the other nodes' shards for which this rank speaks.
-        placement: where rows lie in this node's memory.
         stages: by shard, where chunks of histories lie: of this rank's shard, and of those whose copies it receives.
-        fail: called in the thread with the error that ended it.
     """
 
     def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],

@@ -47,7 +47,6 @@ class Links:
     """This process's messages to and from other nodes; for one thread.
 
     Args:
-        messages: of a communicator whose messages are all ours.
         came: called with a message's numbers, int64 (7,), the tag of the transfer that follows it, and the sending
             rank.
     """
@@ -195,7 +194,6 @@ class PollingInterval:
 
         Args:
             n_done: messages that were found done since the last sleep.
-            is_busy: whether rows are under way.
             now: in seconds.
         """
         if n_done:

@@ -18,9 +18,6 @@ class ContiguousSpan:
 
     Args:
         starts, lengths: int64 (n_ranges,), offset in the array and elements of each range. Adjacent ones are merged.
-
-    Attributes:
-        n_elems: of all ranges.
     """
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray) -> None:
@@ -124,8 +121,6 @@ class Outgoing(Transfer):
     """Rows to send: the sum of some arrays' elements, in the order of the arrays.
 
     Args:
-        arrays: flat, of one dtype.
-        span: the elements, the same of all arrays.
         yields: whether they wait for other rows to the same peer.
     """
 
@@ -166,11 +161,7 @@ class Outgoing(Transfer):
 
 
 class Incoming(Transfer):
-    """Rows to receive into an array.
-
-    Args:
-        span: the elements that are written.
-    """
+    """Rows to receive into an array."""
 
     def __init__(self, array: np.ndarray, span: ContiguousSpan, staging: Staging, done: Callable[[], None]) -> None:
         super().__init__(span, array.dtype, staging, done)

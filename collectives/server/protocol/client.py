@@ -46,7 +46,6 @@ class Client:
         names: what errors call the batches; "batch 0" and so on by default.
 
     Attributes:
-        clock: number of iterations this worker has finished.
         staleness: for each read of shared rows so far, how many iterations the slowest worker was behind this one.
     """
 
@@ -156,9 +155,6 @@ class Client:
 
     def end_update(self, batch: int, settings: Settings) -> list[tuple[int, ToShard]]:
         """Take the filled update buffer back from the caller.
-
-        Args:
-            settings: the update's rate and iteration.
 
         Returns:
             (shard, message) pairs to send.

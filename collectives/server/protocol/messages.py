@@ -132,8 +132,6 @@ def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarra
 
     Args:
         message: the message; None says that the sender, a shard, is done.
-        sender: number of the worker or shard that sends it.
-        receiver: number of the shard or worker that it is for.
 
     Returns:
         int64 (7,); float64 values are in it by their bit patterns.

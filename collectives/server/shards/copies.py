@@ -77,7 +77,6 @@ class Stage:
 
     Args:
         chunks: of the shard.
-        histories: by table, the shard's or their copies, flat, of the shard's interval.
         memory: uint8, at least as long as the longest chunk.
     """
 

@@ -27,7 +27,6 @@ class Service(MailboxThread):
         copies: what decides which chunk of the histories is sent to their second copy next, and where chunks lie on
             their way there; None where there is no copy.
         table_of: by batch, the table's number.
-        fail: called in the shard's thread with the error that ended it.
 
     Attributes:
         n_reads, n_updates: messages so far; those of another node's workers that its proxy has merged count once.

@@ -85,7 +85,6 @@ class BatchSteps:
     Where other nodes' updates come as sums, those of this node's workers are summed first, too.
 
     Args:
-        index: where the rows lie; the same for all workers whose updates are summed.
         buffers: by worker, an update buffer of the batch, flat.
         received: by worker, what comes from another node under its number: the shard's part of the batch alone, flat.
         totals: two arrays, (STEP_BYTES,), that all steps of the shard use in turns.

@@ -91,9 +91,6 @@ class Roles:
 
     def slowest(self, node: int, clocks: Sequence[int]) -> str:
         """The slowest worker as far as it is known on a node: of another one's workers only their shards' nodes hear.
-
-        Args:
-            clocks: by worker, finished iterations as known there.
         """
         own = self.workers_on(node)
         slowest = min(range(len(self.workers)) if self.shards_on(node) else own, key=clocks.__getitem__)

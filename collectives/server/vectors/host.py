@@ -41,9 +41,6 @@ class Post:
         messages: a communicator's point-to-point messages that nobody else uses; None for one rank.
         dtype: of all arrays.
         fault_tolerant: where ranks may be lost: has these ``messages``. Those for or from a lost rank are dropped.
-
-    Attributes:
-        lost: the ranks that are known to be lost.
     """
 
     def __init__(self, messages: Any, rank: int, dtype: np.dtype,
@@ -125,12 +122,6 @@ class Host:
 
     A pushed sum is staged until the coordinator commits it. So what a rank has pushed to only some of the shards when
     it dies counts on none.
-
-    Args:
-        send: sends a message, perhaps with an array, to a rank.
-
-    Attributes:
-        is_closed: whether the last message has come.
     """
 
     def __init__(self, shard: VectorShard, send: Send) -> None:

@@ -55,7 +55,6 @@ class VectorShard:
         blocks: the shard's blocks of the whole vector, one after another (`layout.Blocks.of`).
 
     Attributes:
-        interval: what the blocks make together.
         vectors: by name, (interval's length,).
     """
 

@@ -122,11 +122,7 @@ class Batch(BatchHandle):
         self._update: Updates
 
     def bind(self, worker: Worker, rows: Rows, update: Updates, tier: InMemory) -> None:
-        """Attach the batch to its worker and its memory.
-
-        Args:
-            worker: the worker that sends, receives and copies for this batch.
-        """
+        """Attach the batch to its worker and its memory."""
         self._worker, self._rows, self._update, self._tier = worker, rows, update, tier
 
     def chunks(self, lent: np.ndarray) -> Iterator[slice]:

@@ -105,11 +105,7 @@ class LocalBatch(BatchHandle):
         self._rows: LocalRows
 
     def bind(self, worker: Worker, state: int, table: LocalTable) -> None:
-        """Attach the batch to its worker and its memory.
-
-        Args:
-            state: what that client calls the batch.
-        """
+        """Attach the batch to its worker and its memory."""
         self._worker, self._state, self._rows = worker, state, LocalRows(table, self.index)
 
     def read(self) -> Any:

@@ -24,9 +24,6 @@ class Inbox:
 
     Args:
         rows: what must be gathered before a read, by batch.
-
-    Attributes:
-        lock: guards the client.
     """
 
     def __init__(self, client: Client, mail: Mailbox, rows: Mapping[int, Rows]) -> None:
@@ -75,9 +72,6 @@ class Puller(Inbox):
 
     Rows are gathered in the order in which they were asked for. The worker's thread gathers rows itself that it wants
     before their turn. The thread sleeps while nothing comes.
-
-    Args:
-        fail: called in the thread with the error that ended it.
     """
 
     def __init__(self, client: Client, mail: Mailbox, rows: Mapping[int, Rows],
@@ -175,12 +169,7 @@ class Outbox:
         self._send = send
 
     def put(self, messages: Messages, waiting: Callable[[], None], fetch: Callable[[], None] | None = None) -> None:
-        """Send messages.
-
-        Args:
-            waiting: called now and then while there is no room.
-            fetch: called first, and may wait.
-        """
+        """Send messages."""
         if fetch is not None:
             fetch()
         self._send(messages, waiting)
@@ -193,11 +182,7 @@ class Outbox:
 
 
 class Pusher(Outbox):
-    """Sends in a thread of its own, in the order given, so that ``fetch`` may wait while the worker computes.
-
-    Args:
-        fail: called in the thread with the error that ended it.
-    """
+    """Sends in a thread of its own, in the order given, so that ``fetch`` may wait while the worker computes."""
 
     def __init__(self, send: Callable[[Messages, Callable[[], None]], None], name: str,
                  fail: Callable[[BaseException], None]) -> None:

@@ -20,9 +20,7 @@ class Worker(ForkAware):
     """One running worker; only one thread may use it.
 
     Args:
-        inbox: what takes its messages.
         shards: by number, the mailboxes of the shards, or of who stands for them on this node.
-        outbox_of: makes what sends its messages, from the function that does so.
         look_around: called from time to time during a wait, with what is waited for and the seconds waited so far;
             raises CommError if the wait cannot succeed.
     """

@@ -27,8 +27,6 @@ class WorkerSide:
     """The worker's part of a ParameterServer.
 
     Attributes:
-        batches: of shared tables, in the order declared.
-        local: where local tables lie.
         recorder: notes the calls of the virtual or the first iteration.
         worker: the running one; None before ``start``, but for a virtual iteration.
     """
@@ -89,7 +87,6 @@ class WorkerSide:
         """Begin to work: ask for what is known to be read, and note the calls unless a virtual iteration was.
 
         Args:
-            store: the memory shared with the shards.
             shards: by number, the mailboxes of the shards, or of who stands for them on this node.
         """
         n_shards = len(shards)

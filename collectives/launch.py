@@ -63,11 +63,8 @@ def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None
 
 
 def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """This rank's number on its node, as the launcher says before MPI starts.
-
-    Returns:
-        None where no launcher says it, or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE).
-    """
+    """This rank's number on its node, as the launcher says before MPI starts. Returns None where no launcher says it,
+    or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE)."""
     if RANKS_PER_NODE.get(environment):
         return None
     found = (environment.get(name, "") for name in NODE_RANK_VARIABLES)

@@ -66,11 +66,8 @@ class Runner:
         return run if is_blocking else lambda: _SynchronizingRequest(method(source, **how), synchronize)
 
     def verify(self, payload: Payload, is_blocking: bool) -> None:
-        """Runs the collective on known values. All ranks call it.
-
-        Raises:
-            CommError: on every rank, when an element is wrong on any.
-        """
+        """Runs the collective on known values. All ranks call it. Raises CommError on every rank, when an element is
+        wrong on any."""
         payload.fill(self._source, self._communicator.rank)
         request = self.start(is_blocking)()
         if request is not None:
@@ -95,11 +92,8 @@ class _SynchronizingRequest(Request):
 
 
 def time_call(communicator: Communicator, call: Callable[[], object], n_warm: int, n_timed: int) -> np.ndarray:
-    """Times a call. All ranks call it, and meet before each call.
-
-    Returns:
-        float64, shape (n_timed,): seconds of the slowest rank.
-    """
+    """Times a call. All ranks call it, and meet before each call. Returns float64, shape (n_timed,): seconds of the
+    slowest rank."""
     seconds = np.zeros(n_timed)
     for index in range(-n_warm, n_timed):
         communicator.barrier()

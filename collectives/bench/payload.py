@@ -47,11 +47,7 @@ class DeviceBuffers(HostBuffers):
     """CuPy arrays on this rank's GPU; the ranks of a node take its GPUs round-robin."""
 
     def __init__(self, communicator: Communicator) -> None:
-        """Makes this rank's GPU the current one.
-
-        Raises:
-            CommError: on every rank, where one has no GPU.
-        """
+        """Makes this rank's GPU the current one. Raises CommError on every rank, where one has no GPU."""
         missing = next(filter(None, communicator.allgather_objects(device.missing())), "")
         if missing:
             raise CommError(f"-memory device: {missing}", everywhere=True)

@@ -84,14 +84,8 @@ TRIES = 4
 
 
 def best_other(titles: Sequence[str], seconds: Sequence[float]) -> tuple[float, str]:
-    """Compares `auto` with the fastest other column.
-
-    Returns:
-        How many times that column's time `auto` takes, and that column's title.
-
-    Raises:
-        CommError: unless `auto` and another column are there.
-    """
+    """Compares `auto` with the fastest other column. Returns how many times that column's time `auto` takes, and that
+    column's title. Raises CommError unless `auto` and another column are there."""
     others = [(time, title) for time, title in zip(seconds, titles, strict=True) if title != "auto"]
     if "auto" not in titles or not others:
         raise CommError("--check-auto compares auto with other algorithms: -a needs both, as in mpi,M,C,auto",

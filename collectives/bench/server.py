@@ -31,11 +31,7 @@ class ServerRunner:
 
     def __init__(self, communicator: Communicator, options: Namespace, slack: float, n_elems: int,
                  buffers: HostBuffers) -> None:
-        """Starts the server. All ranks call it.
-
-        Raises:
-            CommError: as ParameterServer does.
-        """
+        """Starts the server. All ranks call it. Raises CommError as ParameterServer does."""
         self.title = f"slack {slack:g}"
         self._communicator, self._case, self._slack, self._buffers = communicator, options.case, slack, buffers
         self._server = ParameterServer(communicator, slack, options.servers)

@@ -27,11 +27,8 @@ ROUNDS = 4
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command `bench`; rank 0 prints.
-
-    Returns:
-        The exit code: 0, or 1 when an element was wrong or the benchmark cannot run.
-    """
+    """Runs the command `bench`; rank 0 prints. Returns the exit code: 0, or 1 when an element was wrong or the
+    benchmark cannot run."""
     flags = bench_flags()
     options = flags.parse(argv)
     if options.unmapped and options.memory != "device":
@@ -75,8 +72,9 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     titles = [f"slack {slack:g}" for slack in slacks(options)] + [column.title for column in columns]
     titles = ["latency"] if options.case == "latency" else titles
     kind = "overlap, %" if options.overlap else "slowest rank, us"
+    memory = "unmapped device" if options.unmapped else options.memory
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
-                       f"{options.dtype}, {_memory(options)} memory, {kind}", titles, options.full))
+                       f"{options.dtype}, {memory} memory, {kind}", titles, options.full))
     for text in buffers.about(communicator).values():
         say(f"# {text}")
     rows: list[dict[str, Any]] = []
@@ -92,10 +90,6 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     if slow:
         raise CommError(f"auto takes more than {MOST} times the best: {', '.join(slow)}", everywhere=True)
     return rows
-
-
-def _memory(options: Namespace) -> str:
-    return "unmapped device" if options.unmapped else str(options.memory)
 
 
 def _one_size(communicator: Communicator, options: Namespace, columns: list[Column],

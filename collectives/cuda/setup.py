@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,9 @@ class Device:
         Raises:
             CommError: where the array does not lie on this rank's GPU.
         """
-        self._check(array)
+        if array.size and array.device.id != self.number:
+            raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
+                            f"{array.device.id}: make its GPU the current one before the first collective")
         device.make_current(self.number)
         if table is not self._table:
             self._table = table
@@ -159,11 +161,6 @@ class Device:
             raise CommError(f"{signature.collective}: MPI has no bfloat16, use auto or an algorithm of ours",
                             everywhere=True)
         return replace(signature, algorithm=algorithm, chunk_bytes=chunk_bytes)
-
-    def _check(self, array: Any) -> None:
-        if array.size and array.device.id != self.number:
-            raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
-                            f"{array.device.id}: make its GPU the current one before the first collective")
 
     def describe(self) -> str:
         """Says in words how device buffers travel."""
@@ -200,8 +197,8 @@ class Device:
 
     def _synchronize(self, until: float = float("inf")) -> None:
         for stream in (stream for streams in self._all_streams for stream in (streams.comm, streams.copy)):
-            is_reached = Point.now(stream).is_reached
-            wait_until(partial(_reached, is_reached, until), backs_off=True)
+            point = Point.now(stream)
+            wait_until(lambda point=point: point.is_reached() or time.monotonic() > until, backs_off=True)  # type: ignore[misc]
 
     def _finish(self) -> None:
         """At exit: completes this rank's share of collectives, which others may wait for; memory is freed then."""
@@ -213,10 +210,6 @@ class Device:
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:
     """Whether a node's ranks are more than the cores that they may run on (pure)."""
     return len(cores_of_ranks) > len(set().union(*cores_of_ranks))
-
-
-def _reached(is_reached: Callable[[], bool], until: float) -> bool:
-    return is_reached() or time.monotonic() > until
 
 
 NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: NVLink has them, PCI Express does not

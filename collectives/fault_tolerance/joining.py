@@ -160,11 +160,8 @@ class JoiningRank:
         return None if parent == from_mpi.COMM_NULL else cls(parent)
 
     def join(self) -> Any:
-        """Waits until the job's ranks have merged with this one. Ends the process where they go on without it.
-
-        Returns:
-            mpi4py communicator of all ranks, joining ones last.
-        """
+        """Waits until the job's ranks have merged with this one. Ends the process where they go on without it. Returns
+        mpi4py communicator of all ranks, joining ones last."""
         from mpi4py import MPI
 
         FINALIZER.is_spawned = True

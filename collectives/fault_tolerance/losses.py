@@ -115,12 +115,8 @@ class Losses:
         return lambda line: None if self.has_loss else give_up(line)
 
     def error(self) -> RankLost:
-        """Notifies all ranks of a loss and makes the error.
-
-        Returns:
-            An error that names the lost ranks, as far as they are known within a second; those that are in the parent
-            communicator alone by their numbers there.
-        """
+        """Notifies all ranks of a loss and makes the error. Returns an error that names the lost ranks, as far as they
+        are known within a second; those that are in the parent communicator alone by their numbers there."""
         self.notify()
         if self._parent is not None and self._parent.has_loss and not self.ranks():
             return self._parent.error()
@@ -158,11 +154,8 @@ class Losses:
             part.notify()
 
     def end(self) -> None:
-        """Nobody uses these communicators any longer, but to shrink the first.
-
-        Raises:
-            CommError: this MPI cannot go on.
-        """
+        """Nobody uses these communicators any longer, but to shrink the first. Raises CommError: this MPI cannot go
+        on."""
         if self.fault:
             raise CommError(f"a communicator cannot shrink: {self.fault}", everywhere=True)
         self.notify()

@@ -214,22 +214,15 @@ def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: i
 
 
 def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine: Machine) -> np.ndarray:
-    """Simulates all ranks.
-
-    Returns:
-        float64, shape (ranks,): seconds from a common start until each rank has run all its steps.
-    """
+    """Simulates all ranks. Returns float64, shape (ranks,): seconds from a common start until each rank has run all its
+    steps."""
     links = np.array([[machine.intra_latency, machine.intra_bandwidth],
                       [machine.inter_latency, machine.inter_bandwidth]])
     rates = np.array([machine.overhead, machine.sum_overhead, machine.sum_bandwidth])
-    places = np.array([topology.node_of_rank, network_ports(topology, machine.ports)])
+    number: dict[tuple[int, int], int] = {}  # of a network port; a node's ranks take its ports in turn
+    ports = [number.setdefault((node, topology.node_rank(rank) % machine.ports), len(number))
+             for rank, node in enumerate(topology.node_of_rank)]
+    places = np.array([topology.node_of_rank, ports])
     times: np.ndarray = run(steps.offsets, steps.kinds, steps.peers, steps.n_elems * elem_bytes, steps.matches,
                             (places, links, rates))
     return times
-
-
-def network_ports(topology: Topology, ports_per_node: int) -> list[int]:
-    """Numbers the network ports that ranks use: a node's ranks take its ports in turn."""
-    number: dict[tuple[int, int], int] = {}
-    return [number.setdefault((node, topology.node_rank(rank) % ports_per_node), len(number))
-            for rank, node in enumerate(topology.node_of_rank)]

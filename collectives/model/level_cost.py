@@ -36,7 +36,9 @@ def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: in
             _pass(node, todo, clocks, machine)
         going = [rank for rank, phases in enumerate(todo) if phases and isinstance(phases[0], InterNodePhase)]
         if going:
-            plans = _plans(levels, pattern, chunk_bytes, todo)
+            plans = [Plan(rank, levels.topology.n_ranks, levels.n_elems,
+                          _steps(levels, pattern, chunk_bytes, rank, phases[0]) if phases else ())
+                     for rank, phases in enumerate(todo)]
             clocks[going] = clocks[going].max() + finish_times(compile_plans(plans), levels.topology, 1, machine)[going]
             for rank in going:
                 todo[rank].pop(0)
@@ -89,14 +91,8 @@ def _pass(node: Sequence[int], todo: Sequence[list[Phase]], clocks: np.ndarray, 
             todo[rank].pop(0)
 
 
-def _plans(levels: Levels, pattern: Pattern, chunk_bytes: int, todo: Sequence[list[Phase]]) -> list[Plan]:
-    """All ranks' messages across, with ranks of the whole job as peers."""
-    return [Plan(rank, levels.topology.n_ranks, levels.n_elems,
-                 _steps(levels, pattern, chunk_bytes, rank, phases[0]) if phases else ())
-            for rank, phases in enumerate(todo)]
-
-
 def _steps(levels: Levels, pattern: Pattern, chunk_bytes: int, rank: int, phase: Phase) -> tuple[Step, ...]:
+    """A rank's messages across, with ranks of the whole job as peers."""
     if isinstance(phase, IntraNodePhase) or phase.group.ranks is None:
         return ()
     ranks = list(phase.group.ranks)

@@ -56,11 +56,7 @@ class Row:
 
 
 def rows(topology: Topology, machine: Machine, max_bytes: int, collective: str = "reduce") -> list[Row]:
-    """Predicts times.
-
-    Returns:
-        A row for each of 1 KiB, 4 KiB, ... up to max_bytes.
-    """
+    """Predicts times. Returns a row for each of 1 KiB, 4 KiB, ... up to max_bytes."""
     n_bytes = LEAST_BYTES
     table = []
     while n_bytes <= max_bytes:
@@ -115,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
         CommError: on impossible constants, ranks or sizes, and on a file that cannot be written.
     """
     options = _flags().parse(argv)
-    given = {name: getattr(options, name) for name in _constants() if getattr(options, name) is not None}
+    given = {each.name: value for each in fields(Machine) if (value := getattr(options, each.name)) is not None}
     machine = replace(MACHINES[options.machine], **given)
     if options.out:
         make_folder(options.out, CommError)
@@ -141,10 +137,6 @@ def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: st
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),
                "rows": [asdict(row) for row in table]}
     write_whole(folder / "figures.json", (json.dumps(content, indent=1) + "\n").encode(), CommError)
-
-
-def _constants() -> list[str]:
-    return [constant.name for constant in fields(Machine)]
 
 
 def _constant_range(name: str) -> Range:

@@ -238,11 +238,8 @@ def chart(table: Sequence[Row], place: str) -> Chart:
 
 
 def run(options: Namespace, machine: Machine) -> None:
-    """Prints the tables, and writes server.svg and server.json to the folder of the options where one is given.
-
-    Raises:
-        CommError: a file that cannot be written.
-    """
+    """Prints the tables, and writes server.svg and server.json to the folder of the options where one is given. Raises
+    CommError: a file that cannot be written."""
     table = rows(options, machine)
     place = f"{bytes_text(options.bytes)} bytes, {options.ranks_per_node} GPUs per node"
     print(f"Modelled parameter server, {place}; {machine}")

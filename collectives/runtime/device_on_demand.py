@@ -38,11 +38,8 @@ class DeviceOnDemand:
         self._gpu: int | None = None
 
     def setup(self, signature: CallSignature) -> Device:
-        """Sets device memory up at the first call, which all ranks make with the same `signature`.
-
-        Raises:
-            CommError: the same on every rank, where signatures differ or a rank has no device.
-        """
+        """Sets device memory up at the first call, which all ranks make with the same `signature`. Raises CommError:
+        the same on every rank, where signatures differ or a rank has no device."""
         if self.device is None:
             from scaffe.collectives.cuda.device import missing
             from scaffe.collectives.cuda.setup import Device

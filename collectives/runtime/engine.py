@@ -147,11 +147,8 @@ class Engine:
         return None
 
     def message_pair(self, array: Any, memory: str) -> Callable[[], None]:
-        """Sets up messages between ranks 0 and 1.
-
-        Returns:
-            A call that sends `array` from rank 0 to rank 1 and back; on other ranks it does nothing.
-        """
+        """Sets up messages between ranks 0 and 1. Returns a call that sends `array` from rank 0 to rank 1 and back; on
+        other ranks it does nothing."""
         backend = self.backends[memory]
         whole = (0, array.size)
         steps: dict[int, tuple[Step, ...]] = {
@@ -178,11 +175,8 @@ class Engine:
         self._runs.clear()
 
     def agree(self, signature: CallSignature) -> None:
-        """Checks, once per signature, that all ranks make the same call and that it can be done.
-
-        Raises:
-            CommError: the same on every rank, where they do not or it cannot.
-        """
+        """Checks, once per signature, that all ranks make the same call and that it can be done. Raises CommError: the
+        same on every rank, where they do not or it cannot."""
         if signature not in self._agreed:
             self.compare(str(signature), self._fault(signature))
             self._agreed.add(signature)

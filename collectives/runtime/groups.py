@@ -24,8 +24,12 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Call
     """
     from mpi4py import MPI
 
-    node = register(_of_several_starts(comm) if _has_strangers(comm) else
-                comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
+    if MPI.Group.Difference(comm.Get_group(), MPI.COMM_WORLD.Get_group()).size:
+        # some were started separately: Open MPI 5 does not know which share memory. Those do that see one's processes
+        machine = (*this_process().machine, socket.gethostname())
+        node = register(comm.Split(comm.allgather(machine).index(machine), comm.rank))
+    else:
+        node = register(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
     per_node = RANKS_PER_NODE.get()
     if node_of_rank is not None:
         if len(node_of_rank) != comm.size:
@@ -35,26 +39,10 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Call
     return register(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
 
 
-def _has_strangers(comm: Any) -> bool:
-    """Whether ranks have been started separately: Open MPI 5 does not know which of these share memory."""
-    from mpi4py import MPI
-
-    return bool(MPI.Group.Difference(comm.Get_group(), MPI.COMM_WORLD.Get_group()).size)
-
-
-def _of_several_starts(comm: Any) -> Any:
-    """A communicator of the ranks on this one's machine, which see its processes."""
-    machine = (*this_process().machine, socket.gethostname())
-    return comm.Split(comm.allgather(machine).index(machine), comm.rank)
-
-
 def split(comm: Any, topology: Topology, color: Any, key: Any,
           compare: Callable[[str, str], None]) -> tuple[Any, list[int]]:
-    """Splits a communicator; arguments as in `Communicator.split`.
-
-    Returns:
-        mpi4py's communicator of the ranks of this color, None without one; and the node of each of them.
-    """
+    """Splits a communicator; arguments as in `Communicator.split`. Returns mpi4py's communicator of the ranks of this
+    color, None without one; and the node of each of them."""
     from mpi4py import MPI
 
     fault = ""

@@ -113,11 +113,7 @@ KINDS: dict[str, HostMemory] = {"host": HOST, "device": DEVICE}
 
 
 def of(array: Any) -> HostMemory:
-    """Finds the memory that an array lies in.
-
-    Raises:
-        CommError: `array` is no array that we know.
-    """
+    """Finds the memory that an array lies in. Raises CommError: `array` is no array that we know."""
     if type(array) is np.ndarray or is_on_host(array):
         return HOST
     if device.is_on_device(array):
@@ -129,11 +125,7 @@ def of(array: Any) -> HostMemory:
 
 
 def named(name: str) -> HostMemory:
-    """Finds a kind of memory by its name.
-
-    Raises:
-        CommError: there is none of that name; the message lists them.
-    """
+    """Finds a kind of memory by its name. Raises CommError: there is none of that name; the message lists them."""
     if name not in KINDS:
         raise CommError(f"memory must be one of {', '.join(KINDS)}, not {name!r}")
     return KINDS[name]

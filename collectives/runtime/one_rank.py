@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from scaffe.collectives.errors import CommError
@@ -14,26 +15,14 @@ from scaffe.collectives.transport.host_memory import shortage
 from scaffe.collectives.tuning.device_choice import ONE_CARD, Links
 
 
-class NoWindows:
-    """The windows of one rank: no memory is shared."""
-
-    def find(self, array: Any) -> None:
-        """Returns None: no array lies in a window."""
-
-
-class NoOthers:
-    """Records no calls: no other rank's could differ."""
-
-    def record(self, call: object) -> None:
-        """Does nothing."""
-
-
 class OneRank:
     """The methods of Ranks for one rank: nothing is agreed on, sent or waited for."""
 
     def __init__(self) -> None:
         self.topology, self.patience = Topology([0]), 0.0
-        self.windows, self.calls, self.losses = NoWindows(), NoOthers(), None
+        self.windows: Any = SimpleNamespace(find=lambda array: None)  # no memory is shared
+        self.calls = SimpleNamespace(record=lambda call: None)
+        self.losses = None
         self.has_ended = False
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:

@@ -111,11 +111,8 @@ class Ranks:
 
     @loss_notification
     def agree(self, signature: CallSignature) -> None:
-        """Records a call and checks that all ranks make it.
-
-        Raises:
-            CommError: the same on every rank, where they do not or it cannot be done.
-        """
+        """Records a call and checks that all ranks make it. Raises CommError: the same on every rank, where they do not
+        or it cannot be done."""
         with self.calls.recorded(signature):
             self.engine.agree(signature)
 
@@ -126,11 +123,8 @@ class Ranks:
             self.engine.compare(call, fault)
 
     def refuse(self, what: str, fault: str) -> NoReturn:
-        """This rank's call of `what` cannot be: the others learn it where they ask whether all agree.
-
-        Raises:
-            CommError: always, the same on every rank.
-        """
+        """This rank's call of `what` cannot be: the others learn it where they ask whether all agree. Raises CommError
+        always, the same on every rank."""
         self.compare(f"{what} that cannot be: {fault}", fault)
         raise CommError(fault)
 
@@ -191,11 +185,8 @@ class Ranks:
         return groups.subset(self.comm, self.topology, ranks)
 
     def end(self) -> Any:
-        """After a loss: ends what still runs, nobody uses these ranks again.
-
-        Returns:
-            mpi4py's communicator, which is revoked.
-        """
+        """After a loss: ends what still runs, nobody uses these ranks again. Returns mpi4py's communicator, which is
+        revoked."""
         self.losses.end()
         self._progress.stop()
         for engine, _, _ in self._engines:

@@ -37,11 +37,8 @@ class Resolver:
 
     def resolve(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None, is_on_helper: bool = False) -> Resolved:
-        """Records a call that all ranks make; see Communicator for the arguments.
-
-        Raises:
-            CommError: the same on every rank, where one cannot make the call or they differ.
-        """
+        """Records a call that all ranks make; see Communicator for the arguments. Raises CommError: the same on every
+        rank, where one cannot make the call or they differ."""
         if out is None and type(array) is np.ndarray and array.flags.carray and type(root) is type(chunk_bytes) is int:
             key = (collective, algorithm, array.size, array.dtype, op, root, chunk_bytes, is_on_helper)
             try:

@@ -194,11 +194,8 @@ def copy_range(addresses: np.ndarray, source: int, targets: np.ndarray, start_by
 
 
 def block_for(dtype: np.dtype[Any]) -> np.ndarray:
-    """Allocates the scratch block of `combine_ranks`.
-
-    Returns:
-        BLOCK_BYTES of that dtype, float16 as uint16, uninitialised.
-    """
+    """Allocates the scratch block of `combine_ranks`. Returns BLOCK_BYTES of that dtype, float16 as uint16,
+    uninitialised."""
     return bits(np.empty(BLOCK_BYTES // np.dtype(dtype).itemsize, dtype))
 
 

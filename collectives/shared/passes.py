@@ -82,11 +82,8 @@ def _work(channel: int, epoch: Any, chunks: np.ndarray, sources: np.ndarray, tar
 
 
 def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
-    """Lists the ranks that a pass waits for.
-
-    Returns:
-        Ranks that have not arrived; all ranks where every one has, since any may be at work on a chunk.
-    """
+    """Lists the ranks that a pass waits for. Returns ranks that have not arrived; all ranks where every one has, since
+    any may be at work on a chunk."""
     late = [rank for rank in range(n_ranks) if not reached(channel + PEERS + LINE_BYTES * rank, epoch)]
     return late or list(range(n_ranks))
 

@@ -52,11 +52,7 @@ class Selector:
     """
 
     def __init__(self, topology: Topology) -> None:
-        """Reads the tables.
-
-        Raises:
-            CommError: where a table cannot be read.
-        """
+        """Reads the tables. Raises CommError where a table cannot be read."""
         self._topology = topology
         self.table = tuned_table()
         self._resolve = lru_cache(maxsize=4096)(self._choose)

@@ -152,11 +152,8 @@ class TuningTable:
         return TuningTable([*self.entries, *other.entries], other.multiprocessors or self.multiprocessors)
 
     def nearest(self, key: TuningKey) -> TuningEntry | None:
-        """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory.
-
-        Returns:
-            None where the table has nothing for this collective and memory.
-        """
+        """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory. Returns
+        None where the table has nothing for this collective and memory."""
         if key in self._entries:
             return self._entries[key]
         alike = [entry for entry in self.entries
@@ -179,11 +176,7 @@ class TuningTable:
 
     @classmethod
     def read(cls, path: Path) -> TuningTable:
-        """Reads a table.
-
-        Raises:
-            CommError: names file and entry, on what is missing or wrong.
-        """
+        """Reads a table. Raises CommError, which names file and entry, on what is missing or wrong."""
         try:
             content = json.loads(read_text_input(path))
             if not isinstance(content, dict) or content.get("version") != VERSION:

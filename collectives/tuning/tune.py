@@ -258,14 +258,8 @@ def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
 
 
 def candidates(collective: str, topology: Topology) -> list[str]:
-    """Lists the algorithms worth measuring.
-
-    Returns:
-        Names, the MPI library's own call first.
-
-    Raises:
-        CommError: on an unknown collective.
-    """
+    """Lists the algorithms worth measuring. Returns names, the MPI library's own call first. Raises CommError on an
+    unknown collective."""
     if collective not in COLLECTIVES:
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
     shared = topology.n_nodes < topology.n_ranks

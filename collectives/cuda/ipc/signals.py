@@ -45,11 +45,8 @@ class EventSignals:
     how = "streams follow one another's events"
 
     def __init__(self, node_comm: Intracomm, streams: Streams) -> None:
-        """Creates and exchanges the events; all ranks of the node call it.
-
-        Raises:
-            CommError: on every rank, where one cannot share or open events.
-        """
+        """Creates and exchanges the events; all ranks of the node call it. Raises CommError on every rank, where one
+        cannot share or open events."""
         cuda = device.load().cuda
         self._stream, self._fault = streams.comm, ""
         self._own = [cuda.Event(disable_timing=True, interprocess=True) for _ in (READY, DONE)]

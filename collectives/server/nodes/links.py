@@ -73,7 +73,7 @@ class Links:
 
     def tell(self, peer: int, numbers: np.ndarray, tag: int = 0) -> None:
         """Send a message without rows, int64 (7,); messages to one peer arrive in order."""
-        self._under_way[self._messages.isend(np.append(numbers, tag), peer, CONTROL_TAG)] = _nothing
+        self._under_way[self._messages.isend(np.append(numbers, tag), peer, CONTROL_TAG)] = nothing
 
     def send(self, peer: int, numbers: np.ndarray, transfer: Outgoing) -> None:
         """Send a message and the rows that it announces."""
@@ -170,8 +170,8 @@ class Links:
             transfer.done()
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """What follows a message that nobody waits for."""
 
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 50e-6, 2e-3

@@ -132,11 +132,8 @@ class Client:
         state.is_read = False
 
     def begin_update(self, batch: int) -> None:
-        """Check that the update buffer may be given out.
-
-        Raises:
-            CommError: the caller holds it already, or the batch was updated in this iteration.
-        """
+        """Check that the update buffer may be given out. Raises CommError: the caller holds it already, or the batch
+        was updated in this iteration."""
         state = self._batches[batch]
         self._refuse(self._has_left, "updates after it has left")
         self._refuse(state.is_open, f"pre_update of {state.name} again before update")
@@ -154,14 +151,8 @@ class Client:
         self._batches[batch].is_open = True
 
     def end_update(self, batch: int, settings: Settings) -> list[tuple[int, ToShard]]:
-        """Take the filled update buffer back from the caller.
-
-        Returns:
-            (shard, message) pairs to send.
-
-        Raises:
-            CommError: the caller holds no update buffer of this batch.
-        """
+        """Take the filled update buffer back from the caller. Returns (shard, message) pairs to send. Raises CommError:
+        the caller holds no update buffer of this batch."""
         state = self._batches[batch]
         self._refuse(not state.is_open, f"update of {state.name} without pre_update")
         is_reading = not self._slack and not state.is_local and state.is_read
@@ -170,14 +161,8 @@ class Client:
         return [(shard, Update(self.worker, batch, self.clock, settings)) for shard in state.shards]
 
     def advance(self) -> list[tuple[int, ToShard]]:
-        """End this iteration, and prefetch for the next one every batch that was read in it, in that order.
-
-        Returns:
-            (shard, message) pairs to send.
-
-        Raises:
-            CommError: the caller still holds a buffer.
-        """
+        """End this iteration, and prefetch for the next one every batch that was read in it, in that order. Returns
+        (shard, message) pairs to send. Raises CommError: the caller still holds a buffer."""
         for state in self._batches:
             self._refuse(state.is_read, f"ends an iteration while it reads {state.name}; post_read comes first")
             self._refuse(state.is_open, f"ends an iteration with the update of {state.name} open; update comes first")

@@ -65,14 +65,8 @@ class VectorShard:
         self.vectors: dict[str, np.ndarray] = {}
 
     def run(self, command: c.Command) -> list[np.ndarray]:
-        """Carry a command out.
-
-        Returns:
-            the answers of this shard's blocks, float64, if it reduces; else nothing.
-
-        Raises:
-            CommError: it names a vector that nothing has written.
-        """
+        """Carry a command out. Returns the answers of this shard's blocks, float64, if it reduces; else nothing. Raises
+        CommError: it names a vector that nothing has written."""
         found: list[np.ndarray] | None = self._run(command)
         return found or []
 

@@ -118,17 +118,13 @@ class Puller(Inbox):
                 if self._take(TICK_SECONDS):
                     with self.lock:
                         self.lock.notify_all()
-                    self._gather_ahead()
+                    while (found := self._next()) is not None:
+                        self._gather(*found)
         except BaseException as error:
             self._fail(error)
 
-    def _gather_ahead(self) -> None:
-        """Gather what has been asked for ahead and may be read."""
-        while (found := self._next()) is not None:
-            self._gather(*found)
-
     def _next(self) -> tuple[int, int] | None:
-        """The next batch to gather, and the question that its rows answer."""
+        """The next batch asked for ahead that may be read, and the question that its rows answer."""
         with self.lock:
             for batch in self._client.prefetched():
                 question = self._client.question(batch)

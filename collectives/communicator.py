@@ -24,7 +24,8 @@ from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
     from scaffe.collectives.fault_tolerance.losses import Losses
-    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
+    from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
+    from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
 

@@ -25,6 +25,11 @@ class OneRank:
         self.losses = None
         self.has_ended = False
 
+    def _nothing(self, *arguments: Any) -> None:
+        """There is nobody to agree with, to wait for or to lose."""
+
+    agree = refuse_on_helper = barrier = check_lost = free = _nothing
+
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """See Ranks. The values are the result."""
         if source is not array:
@@ -35,17 +40,8 @@ class OneRank:
         self.run(signature, array, source)
         return Request.completed(f"rank 0: i{signature.collective}", point)
 
-    def check_lost(self) -> None:
-        """See Ranks."""
-
-    def agree(self, signature: CallSignature) -> None:
-        """See Ranks."""
-
     def refuse(self, what: str, fault: str) -> NoReturn:
         raise CommError(fault, everywhere=True)
-
-    def refuse_on_helper(self, signature: CallSignature) -> None:
-        """See Ranks."""
 
     def resolved_on_device(self, signature: CallSignature, array: Any, table: Any) -> CallSignature:
         """See Ranks. No device is set up where nothing moves."""
@@ -66,27 +62,19 @@ class OneRank:
     def links(self) -> Links:
         return Links(ONE_CARD)
 
-    def message_pair(self, array: Any) -> NoReturn:
-        raise CommError("a message needs 2 ranks, this job has 1")
-
-    @property
-    def messages(self) -> NoReturn:
-        raise CommError("a message needs 2 ranks, this job has 1")
-
     def fault_tolerant_messages(self) -> NoReturn:
         raise CommError("a message needs 2 ranks, this job has 1")
+
+    messages = property(fault_tolerant_messages)
+
+    def message_pair(self, array: Any) -> NoReturn:
+        self.fault_tolerant_messages()
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
         return None, []
 
-    def free(self) -> None:
-        """See Ranks."""
-
     def end(self) -> NoReturn:
         raise CommError("one rank by itself has none to lose")
-
-    def barrier(self) -> None:
-        """See Ranks."""
 
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
         try:

@@ -12,16 +12,17 @@ from scaffe.collectives.fault_tolerance.fencing import FENCE
 from scaffe.collectives.fault_tolerance.losses import Losses, loss_notification
 from scaffe.collectives.launch import may_use_threads
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import groups, memories
-from scaffe.collectives.runtime.arguments import Allocation, CallSignature
+from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.arguments import Allocation, CallSignature, place_in_split
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.device_on_demand import DeviceOnDemand, device_call
 from scaffe.collectives.runtime.engine import Engine
+from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
 from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls, exchange
-from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
-from scaffe.collectives.shared.node import NodeGroup
+from scaffe.collectives.runtime.point_to_point import PointToPoint
+from scaffe.collectives.shared.node import NodeGroup, node_comm
 from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.host_memory import shortage
@@ -61,7 +62,7 @@ class Ranks:
         comm = self.comm
         if not self.losses.fault:
             FENCE.watch(comm, deadline)
-        self._node_comm = groups.node_comm(comm, node_of_rank, self.losses.register)
+        self._node_comm = node_comm(comm, node_of_rank, self.losses.register)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm, comm)
         self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
@@ -177,12 +178,29 @@ class Ranks:
 
     @loss_notification
     def split(self, color: Any, key: Any) -> tuple[Any, list[int]]:
-        """See Communicator.split; returns as `groups.split` does."""
-        return groups.split(self.comm, self.topology, color, key, self.compare)
+        """Arguments as in `Communicator.split`. Returns mpi4py's communicator of the ranks of this color, None without
+        one; and the node of each of them."""
+        from mpi4py import MPI
+
+        fault = ""
+        try:
+            color, key = place_in_split(None if color == MPI.UNDEFINED else color, key)
+        except CommError as error:
+            fault = str(error)
+        self.compare("split", fault and f"split: {fault}")
+        made = self.comm.Split(MPI.UNDEFINED if color is None else color, key)
+        if made == MPI.COMM_NULL:
+            return None, []
+        return made, [self.topology.node_of_rank[rank] for rank in made.allgather(self.comm.rank)]
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
-        """See Communicator.subset; returns as `groups.split` does."""
-        return groups.subset(self.comm, self.topology, ranks)
+        """Makes a communicator of some ranks, who alone call it; returns as `split` does."""
+        group = self.comm.Get_group()
+        chosen = group.Incl(ranks)
+        made = self.comm.Create_group(chosen)
+        chosen.Free()
+        group.Free()
+        return made, [self.topology.node_of_rank[rank] for rank in ranks]
 
     def end(self) -> Any:
         """After a loss: ends what still runs, nobody uses these ranks again. Returns mpi4py's communicator, which is

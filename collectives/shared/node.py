@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from scaffe.collectives.errors import CommError, RankLost
-from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock, this_process
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
+from scaffe.environment import RANKS_PER_NODE
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -22,6 +24,32 @@ if TYPE_CHECKING:
 LIVENESS_INTERVAL = np.array([0, 200_000_000], np.int64)  # seconds, nanoseconds between checks whether peers are alive
 POLLS = 100  # of a word, yielding the core in between, before sleeping: measured with more ranks than cores
 STAGE_BYTES = 512 << 10  # a rank's share of the staging memory: the node's shares stay in the last-level cache
+
+
+def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Callable[[Any], Any]) -> Any:
+    """Makes a communicator of the ranks that share memory with this one and, where labels are given, have its label.
+
+    Args:
+        register: is given every communicator that is made, and returns it.
+
+    Raises:
+        CommError: on all ranks, where there is not one label per rank.
+    """
+    from mpi4py import MPI
+
+    if MPI.Group.Difference(comm.Get_group(), MPI.COMM_WORLD.Get_group()).size:
+        # some were started separately: Open MPI 5 does not know which share memory. Those do that see one's processes
+        machine = (*this_process().machine, socket.gethostname())
+        node = register(comm.Split(comm.allgather(machine).index(machine), comm.rank))
+    else:
+        node = register(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
+    per_node = RANKS_PER_NODE.get()
+    if node_of_rank is not None:
+        if len(node_of_rank) != comm.size:
+            raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",
+                            everywhere=True)
+        return register(node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank))
+    return register(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
 
 
 class NodeCall(NamedTuple):

@@ -55,10 +55,10 @@ class Selector:
         """Reads the tables. Raises CommError where a table cannot be read."""
         self._topology = topology
         self.table = tuned_table()
-        self._resolve = lru_cache(maxsize=4096)(self._choose)
+        self.choose = lru_cache(maxsize=4096)(self._choose)
 
-    def choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
-               is_shared: bool) -> Resolved:
+    def _choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
+                is_shared: bool) -> Resolved:
         """Resolves what a call leaves open.
 
         Args:
@@ -68,10 +68,6 @@ class Selector:
         Returns:
             The caller's algorithm and chunk where they are given, else those of the table, else the MPI library's call.
         """
-        return self._resolve(collective, algorithm, chunk_bytes, n_bytes, is_shared)
-
-    def _choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
-                is_shared: bool) -> Resolved:
         default_chunk_bytes = self.default_chunk_bytes(collective)
         if not algorithm.selection:
             return Resolved(algorithm, chunk_bytes or default_chunk_bytes)

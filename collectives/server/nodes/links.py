@@ -8,8 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from scaffe.collectives.runtime.pending_message import ANY, PendingMessage
-from scaffe.collectives.runtime.point_to_point import PointToPoint
+from scaffe.collectives.runtime.point_to_point import ANY, PendingMessage, PointToPoint
 from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing
 from scaffe.collectives.server.protocol.messages import N_NUMBERS
 

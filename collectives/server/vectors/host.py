@@ -17,7 +17,7 @@ from scaffe.collectives.server.vectors.messages import Message
 from scaffe.collectives.server.vectors.shard import VectorShard
 
 if TYPE_CHECKING:
-    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages
+    from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
 
 
 HEAD, ARRAY = 0, 1

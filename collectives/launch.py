@@ -73,10 +73,7 @@ def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
 
 def node_n_ranks(environment: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks this rank's node has, as the launcher says before MPI starts; None where none says it.
-
-    Args:
-        environment: the variables to look at. SLURM's has the counts of all nodes, as in "8(x3),4".
-    """
+    ``environment``: the variables to look at. SLURM's has the counts of all nodes, as in "8(x3),4"."""
     found = next((int(n) for name in NODE_COUNT_VARIABLES if (n := environment.get(name, "")).isdigit()), None)
     if found is not None:
         return found

@@ -55,14 +55,8 @@ class Codec:
             self._unpackers.append((line.unpack_from, make))
 
     def encode(self, message: Any, sender: int, receiver: int = 0) -> np.ndarray:
-        """Packs a message.
-
-        Args:
-            message: of a kind that has a form; or None.
-
-        Returns:
-            int64, shape (n_words,): the line.
-        """
+        """Packs a message. ``message``: of a kind that has a form; or None. Returns int64, shape (n_words,): the
+        line."""
         number, pack_into, values_of = self._packers[type(message)]
         line = np.empty(self._n_words, np.int64)
         pack_into(line.data, 0, number, sender, receiver, *values_of(message))

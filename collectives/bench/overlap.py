@@ -70,7 +70,6 @@ class Compute:
         self._n_rounds = max(int(self._n_rounds * seconds / took), 1)
 
     def run(self) -> None:
-        """Does the work."""
         _work(self._values, self._n_rounds)
 
 

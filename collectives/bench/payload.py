@@ -23,7 +23,6 @@ class HostBuffers:
         return communicator.alloc(n_elems, dtype)
 
     def private(self, n_elems: int, dtype: str) -> Any:
-        """Allocates a buffer of the rank's own: zeros, (n_elems,)."""
         return np.zeros(n_elems, dtype)
 
     def put(self, part: Any, values: np.ndarray) -> None:
@@ -31,7 +30,6 @@ class HostBuffers:
         part[:] = values
 
     def get(self, part: Any) -> np.ndarray:
-        """Returns a part of a buffer in host memory."""
         values: np.ndarray = part
         return values
 
@@ -76,26 +74,14 @@ class DeviceBuffers(HostBuffers):
 
 
 def of(memory: str, communicator: Communicator) -> HostBuffers:
-    """Makes the buffers for a kind of memory.
-
-    Args:
-        memory: `host`, `shared` or `device`.
-
-    Raises:
-        CommError: as DeviceBuffers does.
-    """
+    """Makes the buffers for a kind of memory. ``memory``: `host`, `shared` or `device`. Raises CommError as
+    DeviceBuffers does."""
     return DeviceBuffers(communicator) if memory == "device" else HostBuffers()
 
 
 def check_room(communicator: Communicator, n_bytes: int) -> None:
     """Asks each node for the memory of its ranks' two buffers, before anything is measured. All ranks call it.
-
-    Args:
-        n_bytes: of the longest message.
-
-    Raises:
-        CommError: on every rank, where a node has less.
-    """
+    ``n_bytes``: of the longest message. Raises CommError on every rank, where a node has less."""
     n_ranks = communicator.node_n_ranks
     fault = shortage(2 * n_bytes * n_ranks, f"messages of {n_bytes} bytes, two a rank on {n_ranks} rank(s)")
     for each in filter(None, communicator.allgather_objects(fault)):
@@ -126,7 +112,6 @@ class Payload:
         self._mask = np.uint64((1 << (EXACT_BITS[dtype] - n_ranks.bit_length())) - 1)
 
     def values(self, rank: int, start: int, stop: int) -> np.ndarray:
-        """Returns rank `rank`'s elements [start, stop), int64."""
         out = np.empty(stop - start, np.int64)
         _values(out, start, rank, self._mask)
         return out
@@ -139,16 +124,11 @@ class Payload:
         return total
 
     def fill(self, array: Any, rank: int) -> None:
-        """Fills a flat array with rank `rank`'s values."""
         for start, stop in blocks(0, array.size):
             self._buffers.put(array[start:stop], self.values(rank, start, stop))
 
     def n_wrong(self, array: Any, start: int, stop: int, source: int | None) -> int:
-        """Counts wrong elements.
-
-        Args:
-            source: the rank whose values they should be; None: the sum over ranks.
-        """
+        """Counts wrong elements. ``source``: the rank whose values they should be; None: the sum over ranks."""
         wrong = 0
         for first, last in blocks(start, stop):
             right = self.sums(first, last) if source is None else self.values(source, first, last)

@@ -49,14 +49,8 @@ def heading(title: str, columns: list[str], full: bool) -> str:
 
 
 def line(n_bytes: int, samples: list[np.ndarray], full: bool, note: str = "") -> str:
-    """Formats one message size.
-
-    Args:
-        samples: per column, seconds of the slowest rank.
-
-    Returns:
-        The line: per column the median in microseconds.
-    """
+    """Formats one message size. ``samples``: per column, seconds of the slowest rank. Returns the line: per column the
+    median in microseconds."""
     figures = []
     for seconds in samples:
         figures.append(np.median(seconds) * 1e6)

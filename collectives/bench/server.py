@@ -55,14 +55,8 @@ class ServerRunner:
         return {"clock": self._clock, "read": self._read, "update": self._update}[self._case]
 
     def verify(self, payload: Payload, is_blocking: bool = True) -> None:
-        """Adds known values to the table and reads them. All ranks call it.
-
-        Args:
-            payload: says the element type; the values are summed over the workers.
-
-        Raises:
-            CommError: on every rank, when an element is wrong on any.
-        """
+        """Adds known values to the table and reads them. All ranks call it. ``payload``: says the element type; the
+        values are summed over the workers. Raises CommError on every rank, when an element is wrong on any."""
         payload = Payload(str(payload.dtype), self._server.n_workers, self._buffers)
         wrong = self._communicator.allgather_objects(self._n_wrong(payload) if self._server.is_worker else 0)
         if any(wrong):
@@ -70,7 +64,6 @@ class ServerRunner:
                             f"{[rank for rank, n in enumerate(wrong) if n]}", everywhere=True)
 
     def close(self) -> None:
-        """Ends the server. All ranks call it."""
         self._server.close()
 
     def _n_wrong(self, payload: Payload) -> int:

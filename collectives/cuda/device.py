@@ -256,14 +256,8 @@ def zeros(n_elems: int, dtype: np.dtype[Any]) -> DeviceArray:
 
 
 def pinned(n_bytes: int) -> np.ndarray:
-    """Allocates page-locked host memory, which the current device can read and write itself.
-
-    Args:
-        n_bytes: length, 0 or more.
-
-    Returns:
-        uint8, shape (n_bytes,), uninitialised.
-    """
+    """Allocates page-locked host memory, which the current device can read and write itself. ``n_bytes``: length, 0 or
+    more. Returns uint8, shape (n_bytes,), uninitialised."""
     memory = load().cuda.alloc_pinned_memory(max(n_bytes, 1))
     return np.frombuffer(memory, np.uint8, n_bytes)
 

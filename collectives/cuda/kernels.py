@@ -68,13 +68,7 @@ class Kernels:
 
     def allow(self, multiprocessors: int | None) -> None:
         """Sets how many multiprocessors a sum over other GPUs' memory may fill, unless the environment does.
-
-        Args:
-            multiprocessors: None for what is assumed.
-
-        Raises:
-            UserError: the environment has no number.
-        """
+        ``multiprocessors``: None for what is assumed. Raises UserError: the environment has no number."""
         given = CUDA_MULTIPROCESSORS.get()
         wanted = multiprocessors or MULTIPROCESSORS if given is None else given
         self.multiprocessors = min(wanted or self._n_multiprocessors, self._n_multiprocessors)
@@ -134,14 +128,8 @@ def kernels() -> Kernels:
 
 
 def grid(n_bytes: int, most_blocks: int) -> tuple[tuple[int], tuple[int]]:
-    """Computes a launch's shape: one pack of 16 bytes per thread, as long as there are blocks for it.
-
-    Args:
-        most_blocks: how many blocks the device runs at once.
-
-    Returns:
-        (blocks,), (threads per block,).
-    """
+    """Computes a launch's shape: one pack of 16 bytes per thread, as long as there are blocks for it. ``most_blocks``:
+    how many blocks the device runs at once. Returns (blocks,), (threads per block,)."""
     n_packs = -(-n_bytes // PACK_BYTES)
     return (max(1, min(-(-n_packs // THREADS_PER_BLOCK), most_blocks)),), (THREADS_PER_BLOCK,)
 

@@ -76,12 +76,8 @@ class Device:
             atexit.register(self._finish)
 
     def backend(self, comm: Any, group: NodeGroup, backs_off: bool) -> DeviceBackend:
-        """Makes the backend of one engine. All ranks call it.
-
-        Args:
-            comm: only this engine uses it.
-            group: where the node's host threads meet.
-        """
+        """Makes the backend of one engine. All ranks call it. ``comm``: only this engine uses it; ``group``: where the
+        node's host threads meet."""
         streams, backs_off = Streams(), backs_off or self._is_crowded
         self._all_streams.append(streams)
         transport = (AwareTransport if self.is_aware else StagedTransport)(comm, streams, backs_off)
@@ -129,17 +125,8 @@ class Device:
                             ) from None
 
     def resolved(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
-        """Resolves `auto` in a call on a CuPy array.
-
-        Args:
-            signature: of the call, as the caller gave it.
-
-        Returns:
-            The signature with an algorithm and a chunk.
-
-        Raises:
-            CommError: where the array does not lie on this rank's GPU.
-        """
+        """Resolves `auto` in a call on a CuPy array. ``signature``: of the call, as the caller gave it. Returns the
+        signature with an algorithm and a chunk. Raises CommError where the array does not lie on this rank's GPU."""
         if array.size and array.device.id != self.number:
             raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
                             f"{array.device.id}: make its GPU the current one before the first collective")
@@ -163,7 +150,6 @@ class Device:
         return replace(signature, algorithm=algorithm, chunk_bytes=chunk_bytes)
 
     def describe(self) -> str:
-        """Says in words how device buffers travel."""
         n_cards = len(set(self._cards))
         sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how[0]}"
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
@@ -217,12 +203,8 @@ PORTS = Path("/sys/class/infiniband")
 
 
 def links_of(number: int, cards: Sequence[str], ports: Path = PORTS) -> Links:
-    """Describes the links of this rank's GPU.
-
-    Args:
-        cards: PCI bus ids of the GPUs of the node's ranks.
-        ports: where Linux shows network adapters that move memory themselves (InfiniBand, RoCE).
-    """
+    """Describes the links of this rank's GPU. ``cards``: PCI bus ids of the GPUs of the node's ranks; ``ports``: where
+    Linux shows network adapters that move memory themselves (InfiniBand, RoCE)."""
     others = sorted(set(cards) - {device.card(number)})
     kinds = [_link(number, other) for other in others]
     within = next((kind for kind in (HOST, PCI_EXPRESS, NVLINK) if kind in kinds), ONE_CARD)

@@ -105,11 +105,8 @@ class Fence:
         self._thread: Thread | None = None
 
     def watch(self, comm: Any, deadline: float) -> None:
-        """Watches the ranks of mpi4py's `comm` too from now on. All of them call it.
-
-        Args:
-            deadline: seconds for which one of them may be stopped. The shortest that was given counts.
-        """
+        """Watches the ranks of mpi4py's `comm` too from now on. All of them call it. ``deadline``: seconds for which
+        one of them may be stopped. The shortest that was given counts."""
         own = this_process()
         others = {other for other in comm.allgather(own) if other.machine == own.machine and other.pid != own.pid}
         with self._lock:
@@ -152,11 +149,8 @@ def state_of(process: Process) -> str:
 
 
 def end(process: Process, deadline: float) -> None:
-    """Kills a stopped process and writes a line about it.
-
-    Args:
-        deadline: seconds for which it was stopped, for the line.
-    """
+    """Kills a stopped process and writes a line about it. ``deadline``: seconds for which it was stopped, for the
+    line."""
     if state_of(process) != "T":
         return
     with suppress(OSError):

@@ -32,11 +32,8 @@ class JoiningRanks:
     """
 
     def __init__(self, command: Sequence[str], n_ranks: int, task: Any) -> None:
-        """Starts them, in a thread.
-
-        Args:
-            command: the program and its arguments, for each of them. They get this process's working folder.
-        """
+        """Starts them, in a thread. ``command``: the program and its arguments, for each of them. They get this
+        process's working folder."""
         self.fault, self.are_ready = "", False
         self.pair: Any = None
         self._command, self._n_ranks, self._task = list(command), n_ranks, task

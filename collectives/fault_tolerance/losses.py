@@ -162,7 +162,6 @@ class Losses:
         self.close()
 
     def close(self) -> None:
-        """Ends the polling thread."""
         self._closing.set()
         if self._parent is not None:
             with self._parent._lock, suppress(ValueError):
@@ -231,10 +230,7 @@ def agreed(comm: Any, is_well: bool) -> bool:
 
 def on_joined_ranks(comm: Any, make: Callable[[Any, list[int]], M]) -> M:
     """Makes something of ranks that have just been merged, or of those that are left of them. All of them call it.
-
-    Args:
-        make: as in `on_ranks_left`. All ranks have one label, so that they make nodes as far as they share memory.
-    """
+    ``make``: as in `on_ranks_left`. All ranks have one label, so that they make nodes as far as they share memory."""
     labels = [0] * comm.size
     FINALIZER.meet_instead(comm)
     try:

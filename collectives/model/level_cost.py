@@ -21,14 +21,8 @@ from scaffe.collectives.shared.schedule import BY_PARTS, Segment, segments
 
 
 def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: int, machine: Machine) -> float:
-    """Predicts one call, with elements of one byte.
-
-    Args:
-        is_split: by `S`, else by `M`.
-
-    Returns:
-        Seconds from the ranks' common start until the last rank is done.
-    """
+    """Predicts one call, with elements of one byte. ``is_split``: by `S`, else by `M`. Returns seconds from the ranks'
+    common start until the last rank is done."""
     todo = [levels.phases(rank, is_split) for rank in range(levels.topology.n_ranks)]
     clocks = np.zeros(levels.topology.n_ranks)
     while any(todo):

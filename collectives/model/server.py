@@ -49,7 +49,6 @@ class Place:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes with workers."""
         return -(-self.n_workers // self.per_node)
 
     @property
@@ -64,7 +63,6 @@ class Place:
 
     @property
     def n_shards(self) -> int:
-        """How many parts the table has."""
         return self.server_nodes * self.per_node or self.n_workers
 
 

@@ -163,14 +163,8 @@ def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], d
 
 
 def compile_plan(plan: Plan, ahead: int) -> list[Instruction]:
-    """Compile `plan`.
-
-    Args:
-        ahead: the most receives, at least 1, that may be posted and not yet completed.
-
-    Returns:
-        The instructions in order. The n-th RecvReduce may use scratch slot n modulo `ahead`.
-    """
+    """Compile `plan`. ``ahead``: the most receives, at least 1, that may be posted and not yet completed. Returns the
+    instructions in order. The n-th RecvReduce may use scratch slot n modulo `ahead`."""
     steps = plan.steps
     earliest, blockers = _constraints(steps, ahead)
     receives, posted, taken = list(earliest), 0, 0

@@ -104,11 +104,9 @@ class CallSignature:
             self.memory, self.leaves_one_per_node)))
 
     def __hash__(self) -> int:
-        """Equal signatures have equal hashes."""
         return self._hash
 
     def __str__(self) -> str:
-        """All that is compared."""
         return (f"{self.collective} of {self.n_elems} x {self.dtype} in {self.memory} memory by {self.algorithm} "
                 f"({self.op}, root {self.root}, chunks of {self.chunk_bytes} bytes"
                 f"{', one result per node' if self.leaves_one_per_node else ''})")

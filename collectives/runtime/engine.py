@@ -58,7 +58,6 @@ class Execution:
         watch.end()
 
     def free(self) -> None:
-        """Frees the messages."""
         for message, _ in self._messages:
             message.Free()
 
@@ -168,7 +167,6 @@ class Engine:
         return there_and_back
 
     def free(self) -> None:
-        """Frees the messages of all plans. Nothing runs any more."""
         for execution in self._executions.values():
             execution.free()
         self._executions.clear()
@@ -182,14 +180,8 @@ class Engine:
             self._agreed.add(signature)
 
     def compare(self, call: str, fault: str) -> None:
-        """Compares a call with the other ranks'; all ranks make it.
-
-        Args:
-            fault: why this rank cannot make it; empty where it can.
-
-        Raises:
-            CommError: the same on every rank, where calls differ or one has a fault.
-        """
+        """Compares a call with the other ranks'; all ranks make it. ``fault``: why this rank cannot make it; empty
+        where it can. Raises CommError: the same on every rank, where calls differ or one has a fault."""
         with self.watch.for_any(call):
             everyone = self.comm.allgather((call, fault))
         require_alike(everyone)
@@ -204,7 +196,6 @@ class Engine:
         return ""
 
     def _runner(self, signature: CallSignature, backend: Backend) -> Run:
-        """Makes the call that runs the signature's collective."""
         watch, collective, op, root = self.watch, signature.collective, signature.op, signature.root
         if signature.algorithm.library:
             call = backend.calls[signature.algorithm.library].of(collective)

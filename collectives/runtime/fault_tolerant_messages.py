@@ -43,14 +43,8 @@ class FaultTolerantMessages(ForkAware):
         return self._lost
 
     def agree(self, is_right: bool = True) -> bool:
-        """Returns when all ranks that are left have called it: the same on each of them.
-
-        Args:
-            is_right: what this rank says.
-
-        Returns:
-            Whether all say so, and nobody is lost of whom a rank has not heard.
-        """
+        """Returns when all ranks that are left have called it: the same on each of them. ``is_right``: what this rank
+        says. Returns whether all say so, and nobody is lost of whom a rank has not heard."""
         from mpi4py import MPI
 
         try:

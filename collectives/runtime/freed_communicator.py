@@ -23,7 +23,6 @@ class Invalidated:
         self.__dict__["_line"] = line
 
     def __call__(self, *_arguments: Any, **_more: Any) -> NoReturn:
-        """Raises CommError."""
         raise CommError(self.__dict__["_line"])
 
     def __getattr__(self, name: str) -> NoReturn:

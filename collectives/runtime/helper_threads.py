@@ -28,11 +28,7 @@ class ProgressThread:
         self._thread: Thread | None = None
 
     def submit(self, label: str, task: Task, waiting_for: Callable[[], str] = lambda: "") -> Request:
-        """Queues a task.
-
-        Args:
-            task: what it raises is raised again by the request's `wait` and `test`.
-        """
+        """Queues a task. ``task``: what it raises is raised again by the request's `wait` and `test`."""
         if self._thread is None:
             self._thread = Thread(self._run, "collectives-progress")
             self._thread.start()
@@ -95,11 +91,7 @@ class Watch:
         self._thread: Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
-        """A collective begins.
-
-        Args:
-            waits_for: the peer that each of its calls waits for, ANY or NONE.
-        """
+        """A collective begins. ``waits_for``: the peer that each of its calls waits for, ANY or NONE."""
         self.position, self._waits_for = 0, waits_for
         self._n_runs += 1
         if self._thread is None:
@@ -107,7 +99,6 @@ class Watch:
             self._thread.start()
 
     def end(self) -> None:
-        """The collective is complete."""
         self._waits_for = ()
 
     def close(self) -> None:

@@ -35,7 +35,6 @@ class MpiCalls:
         return call
 
     def bcast(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """Copies root's array to every rank."""
         self._comm.Bcast(_spec(array), root)
 
     def reduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
@@ -49,7 +48,6 @@ class MpiCalls:
             self._comm.Reduce(_spec(self._copy(source)), _spec(array), op_handle, root)
 
     def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """Reduces `source` over ranks into every rank's array."""
         given = self._in_place if source is array else _spec(source)
         self._comm.Allreduce(given, _spec(array), mpi_op(op, NAMES[array.dtype]))
 

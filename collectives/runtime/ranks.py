@@ -119,7 +119,6 @@ class Ranks:
 
     @loss_notification
     def compare(self, call: str, fault: str) -> None:
-        """As `Engine.compare`, recorded."""
         with self.calls.recorded(call):
             self.engine.compare(call, fault)
 
@@ -160,16 +159,13 @@ class Ranks:
         return self.device(device_call("alloc", n_elems, dtype.name)).alloc(n_elems, dtype)
 
     def describe_device(self) -> str:
-        """Says how device buffers travel; all ranks call it."""
         return self.device(device_call("describe_device")).describe()
 
     def links(self) -> Links:
-        """Describes what joins the GPUs of all ranks; all ranks call it."""
         return self.device(device_call("links")).links
 
     @loss_notification
     def message_pair(self, array: Any) -> Callable[[], None]:
-        """See Engine.message_pair; on a device, all ranks call it."""
         memory = memories.of(array)
         flat = memory.flat(array)
         if memory is memories.DEVICE:
@@ -243,7 +239,6 @@ class Ranks:
 
     @loss_notification
     def barrier(self) -> None:
-        """Returns when every rank has called it."""
         self.calls.record("barrier")
         with self.engine.watch.for_any("barrier"):
             self.comm.Barrier()

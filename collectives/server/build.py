@@ -55,7 +55,6 @@ class Build:
                 for table, rule in rules.items()}
 
     def service(self, parts: Mapping[Table, Part]) -> Service:
-        """Start the rank's shard."""
         number, store = self._roles.shards.index(self._rank), self._store
         joint = self._joint or frozenset()
         steps = all_steps(number, parts, self._batches, store, joint)
@@ -81,14 +80,8 @@ class Build:
 
 
 def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> Communicator | None:
-    """Broadcasts initial values to the other nodes. Collective.
-
-    Args:
-        store: this node's memory; on the first rank's node the values are there.
-
-    Returns:
-        A communicator of all ranks for the messages between nodes; None on a single node.
-    """
+    """Broadcasts initial values to the other nodes. Collective. ``store``: this node's memory; on the first rank's node
+    the values are there. Returns a communicator of all ranks for the messages between nodes; None on a single node."""
     if ranks.topology.n_nodes == 1:
         return None
     leaders = ranks.split(0 if ranks.node_rank == 0 else None)

@@ -74,12 +74,8 @@ class NodeGroup:
 
     def __init__(self, node_comm: Intracomm, windows: Windows, deadline: float,
                  waiting: Callable[[], None] = lambda: None) -> None:
-        """Sets the group up; all ranks of the node call it.
-
-        Args:
-            deadline: seconds after which a missing peer is an error.
-            waiting: called now and then while peers are waited for.
-        """
+        """Sets the group up; all ranks of the node call it. ``deadline``: seconds after which a missing peer is an
+        error; ``waiting``: called now and then while peers are waited for."""
         self._comm = node_comm
         self.rank, self.n_ranks = node_comm.rank, node_comm.size
         self._deadline, self._waiting = deadline, waiting

@@ -36,7 +36,6 @@ class PollBackoff:
         self._n_open += 1
 
     def done(self) -> None:
-        """A message is done."""
         self._n_open -= 1
         self._n_done += 1
 
@@ -100,12 +99,8 @@ class Transport(Protocol):
         """Views the array's memory as a flat array that does not keep it alive."""
 
     def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
-        """Gives memory for what is received before it is summed.
-
-        Args:
-            slot: plans that do not run at the same time share a slot's memory.
-            like: an array of the same memory and dtype.
-        """
+        """Gives memory for what is received before it is summed. ``slot``: plans that do not run at the same time share
+        a slot's memory; ``like``: an array of the same memory and dtype."""
 
     def sender(self, part: Any, peer: int) -> Message:
         """Makes a message of the slice `part` to rank `peer`."""

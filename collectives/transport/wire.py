@@ -29,12 +29,7 @@ class WireTransport:
     """
 
     def __init__(self, inner: Transport, wire: str) -> None:
-        """Serves one plan.
-
-        Args:
-            inner: carries the packed words.
-            wire: "fp16" or "bf16".
-        """
+        """Serves one plan. ``inner``: carries the packed words; ``wire``: "fp16" or "bf16"."""
         self._inner, self._wire, self.tag = inner, wire, inner.tag
         self._flat: Any = None
         self._packed: Any = None

@@ -30,7 +30,6 @@ class Links:
 
     @classmethod
     def worst(cls, all_links: Sequence[Links]) -> Links:
-        """Joins what every rank has found."""
         return cls(min((links.within for links in all_links), key=WORST_FIRST.index),
                    min(links.n_ports for links in all_links))
 

@@ -91,11 +91,7 @@ class Selector:
 
     def bandwidth_bytes(self, collective: str, memory: str, without: int = 0) -> int:
         """Returns the length from which a collective is bound by bandwidth rather than latency, by the table.
-
-        Args:
-            memory: host, shared or device.
-            without: the answer where the table has no entry; 0 for one chunk.
-        """
+        ``memory``: host, shared or device; ``without``: the answer where the table has no entry; 0 for one chunk."""
         entry = self.table.nearest(TuningKey.of(collective, memory, self._topology))
         return (without or self.default_chunk_bytes(collective)) if entry is None else entry.bandwidth_bytes
 

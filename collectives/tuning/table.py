@@ -54,7 +54,6 @@ class TuningKey:
 
     @classmethod
     def of(cls, collective: str, memory: str, topology: Topology) -> TuningKey:
-        """Makes the key of a call on the ranks of `topology`."""
         return cls(collective, memory, topology.n_ranks, topology.shape)
 
     def distance(self, other: TuningKey) -> float:
@@ -114,7 +113,6 @@ class TuningEntry:
             raise CommError(f"choices of {self.key} need ascending max_bytes and null at the end, not {limits}")
 
     def choose(self, n_bytes: int) -> Choice:
-        """Returns the choice for a buffer of n_bytes."""
         return next(choice for choice in self.choices if choice.max_bytes is None or n_bytes <= choice.max_bytes)
 
     @property
@@ -161,7 +159,6 @@ class TuningTable:
         return min(alike, key=lambda entry: key.distance(entry.key), default=None)
 
     def choose(self, key: TuningKey, n_bytes: int) -> Choice | None:
-        """Looks up what to use for a key and a buffer of n_bytes; None as in `nearest`."""
         entry = self.nearest(key)
         return None if entry is None else entry.choose(n_bytes)
 

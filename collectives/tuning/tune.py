@@ -172,14 +172,8 @@ def _possible(communicator: Communicator, collective: str, names: Sequence[str])
 
 
 def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:
-    """Picks for every length a candidate as good as the fastest, such that the choice changes least often.
-
-    Args:
-        figures: per length, ascending: seconds by candidate.
-
-    Returns:
-        A candidate per length.
-    """
+    """Picks for every length a candidate as good as the fastest, such that the choice changes least often. ``figures``:
+    per length, ascending: seconds by candidate. Returns a candidate per length."""
     good = [[pair for pair in row if row[pair] <= SAME * min(row.values())] for row in figures]
     chosen: list[Candidate] = []
 
@@ -240,14 +234,8 @@ def _measure(communicator: Communicator, options: Namespace, collective: str, me
 
 
 def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
-    """Turns winners into a table's choices, with borders half way (geometrically) between lengths.
-
-    Args:
-        winners: (bytes, algorithm, chunk bytes), by ascending length.
-
-    Returns:
-        Choices by ascending max_bytes, the last without a limit.
-    """
+    """Turns winners into a table's choices, with borders half way (geometrically) between lengths. ``winners``: (bytes,
+    algorithm, chunk bytes), by ascending length. Returns choices by ascending max_bytes, the last without a limit."""
     found: list[Choice] = []
     for index, (n_bytes, name, chunk) in enumerate(winners):
         is_last = index + 1 == len(winners)

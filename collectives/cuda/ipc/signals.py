@@ -101,10 +101,7 @@ class HostSignals:
 
 def signals(node_comm: Intracomm, streams: Streams, backs_off: bool) -> Signals:
     """Makes one engine's signals: interprocess events where every rank of the node can open them, else host waits.
-
-    Args:
-        backs_off: waits for the device sleep between polls.
-    """
+    ``backs_off``: waits for the device sleep between polls."""
     try:
         return EventSignals(node_comm, streams)
     except CommError as error:

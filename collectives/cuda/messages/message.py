@@ -25,7 +25,6 @@ class StartQueue:
         self._waiting.append((may_start, start))
 
     def progress(self) -> None:
-        """Starts the steps that may start."""
         waiting = self._waiting
         while waiting and waiting[0][0]():
             waiting.popleft()[1]()
@@ -51,7 +50,6 @@ class StartQueues:
         self._queues: defaultdict[tuple[str, int], StartQueue] = defaultdict(StartQueue)
 
     def of(self, kind: str, peer: int) -> StartQueue:
-        """Returns the queue of a kind ("receive", "copy", "send") for a peer; steps in it keep their order."""
         return self._queues[kind, peer]
 
     def wait_for(self, message: DeviceMessage) -> None:
@@ -59,7 +57,6 @@ class StartQueues:
         wait_until(lambda: self._poll(message), self._backs_off)
 
     def progress(self) -> None:
-        """Starts the messages that may start."""
         for queue in self._queues.values():
             queue.progress()
 
@@ -84,15 +81,12 @@ class DeviceMessage:
         self._queues.progress()
 
     def Wait(self) -> None:
-        """Returns when MPI has sent or received the message."""
         self._queues.wait_for(self)
 
     def Free(self) -> None:
-        """Frees MPI's request."""
         self._request.Free()
 
     def is_complete(self) -> bool:
-        """Whether MPI has sent or received the message."""
         return self._is_started and bool(self._request.Test())
 
     def _enqueue(self) -> None:

@@ -23,11 +23,9 @@ class SendBuffer:
         self._is_started = True
 
     def take(self, request: Any) -> None:
-        """Reserves the buffer for `request`, which has yet to start."""
         self._request, self._is_started = request, False
 
     def started(self) -> None:
-        """Notes that the request has started."""
         self._is_started = True
 
     def is_free(self) -> bool:

@@ -73,14 +73,8 @@ def _copies(roles: Roles, node: int, tables: Mapping[Table, int]) -> dict[Key, i
 
 
 def lay_out(held: Mapping[Key, int]) -> tuple[dict[Key, int], int]:
-    """Lay blocks of memory out one after the other, aligned.
-
-    Args:
-        held: bytes by key.
-
-    Returns:
-        Offsets in bytes by key, and the total length.
-    """
+    """Lay blocks of memory out one after the other, aligned. ``held``: bytes by key. Returns offsets in bytes by key,
+    and the total length."""
     offsets, end = {}, 0
     for key, n_bytes in held.items():
         offsets[key], end = end, end + aligned(n_bytes)

@@ -103,7 +103,6 @@ class Gateway(MailboxThread):
             self._finish(sender)
 
     def _carry_out(self, shard: int, actions: Sequence[Action]) -> None:
-        """Carry out a proxy's actions."""
         for action in actions:
             if isinstance(action, Push):
                 self._push(shard, action)

@@ -189,12 +189,8 @@ class PollingInterval:
         self._busy, self._idle_since = SHORTEST_SECONDS, 0.0
 
     def interval(self, n_done: int, is_busy: bool, now: float) -> float:
-        """The time to sleep before the next poll.
-
-        Args:
-            n_done: messages that were found done since the last sleep.
-            now: in seconds.
-        """
+        """The time to sleep before the next poll. ``n_done``: messages that were found done since the last sleep;
+        ``now``: in seconds."""
         if n_done:
             self._idle_since = now
         if not is_busy:

@@ -29,7 +29,6 @@ class ContiguousSpan:
 
     @classmethod
     def all_of(cls, array: np.ndarray) -> ContiguousSpan:
-        """The whole of an array."""
         return cls(np.zeros(1, np.int64), np.array([array.size]))
 
     def slice(self, at: int, n_elems: int) -> slice | None:
@@ -100,7 +99,6 @@ class Transfer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all chunks are done."""
         return not self.n_left and not self.n_under_way
 
     def _stage(self, at: int, n_elems: int) -> np.ndarray:
@@ -144,7 +142,6 @@ class Outgoing(Transfer):
         return total
 
     def finish(self, chunk: np.ndarray) -> None:
-        """A chunk has been sent."""
         self.n_under_way -= 1
         self._staging.release(chunk)
         if self._staged and self._staged.pop(chunk.ctypes.data, -1) >= 0:
@@ -174,7 +171,6 @@ class Incoming(Transfer):
         return self._stage(at, n_elems) if place is None else self._array[place]
 
     def finish(self, chunk: np.ndarray) -> None:
-        """A chunk has been filled."""
         self.n_under_way -= 1
         self._staging.release(chunk)
         at = self._staged.pop(chunk.ctypes.data, -1) if self._staged else -1
@@ -215,12 +211,10 @@ class RowPlacement:
         return self._store.values[self._batches[worker][batch].table], self._spans(batch, worker, shard)[0]
 
     def held(self, table: int, shard: int) -> Place:
-        """All that a shard holds of a table."""
         start, stop = self._tables[table].shard(shard, self._n_shards)
         return self._store.values[self._tables[table]], ContiguousSpan(np.array([start]), np.array([stop - start]))
 
     def table_of(self, batch: int) -> int:
-        """The number of a batch's table."""
         return self._table_of[batch]
 
     def _spans(self, batch: int, worker: int, shard: int) -> tuple[ContiguousSpan, ContiguousSpan]:

@@ -40,7 +40,6 @@ class CopySchedule:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a chunk is on its way."""
         return self._under_way is not None
 
     def must_wait(self, table: int) -> bool:
@@ -48,7 +47,6 @@ class CopySchedule:
         return bool(self._has_pieces[table]) and self._made[table] - self._oldest[table] >= self._most
 
     def made(self, table: int) -> None:
-        """The shard has made an update of a table."""
         self._made[table] += 1
 
     def begin(self) -> int | None:
@@ -92,12 +90,10 @@ class Stage:
         return self._memory[: n_elems * own[0].itemsize].view(own[0].dtype)
 
     def fill(self, number: int) -> None:
-        """Copy a chunk from the histories."""
         self.array(number)[:] = np.concatenate(own := self._own(number))
         self._release(own)
 
     def place(self, number: int) -> None:
-        """Copy a chunk that has come to where it belongs."""
         own = self._own(number)
         for history, values in zip(own, np.split(self.array(number), len(own)), strict=True):
             history[:] = values
@@ -112,11 +108,8 @@ class Stage:
 
 
 def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
-    """The stage of a shard that a node holds, or of whose histories it keeps the copy.
-
-    Args:
-        shard, n_shards: the shard's number, and how many there are.
-    """
+    """The stage of a shard that a node holds, or of whose histories it keeps the copy. ``shard``, ``n_shards``: the
+    shard's number, and how many there are."""
     held = store.histories if any(number == shard for number, _ in store.histories) else store.copies
     histories = {table: held[shard, table] for table in store.values}
     chunks = history_chunks({table: len(own) for table, own in histories.items()}, shard, n_shards)

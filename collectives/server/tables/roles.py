@@ -55,19 +55,15 @@ class Roles:
         return cls(topology, workers, tuple(sorted(servers)) if servers else ranks, keeps_copies)
 
     def node_of_worker(self, worker: int) -> int:
-        """The node on which a worker sits."""
         return self.topology.node_of_rank[self.workers[worker]]
 
     def node_of_shard(self, shard: int) -> int:
-        """The node that holds a shard."""
         return self.topology.node_of_rank[self.shards[shard]]
 
     def workers_on(self, node: int) -> tuple[int, ...]:
-        """Numbers of a node's workers."""
         return tuple(w for w in range(len(self.workers)) if self.node_of_worker(w) == node)
 
     def shards_on(self, node: int) -> tuple[int, ...]:
-        """Numbers of a node's shards."""
         return tuple(s for s in range(len(self.shards)) if self.node_of_shard(s) == node)
 
     def copy_node(self, shard: int) -> int | None:
@@ -86,7 +82,6 @@ class Roles:
         return None if node is None else self.carrier(node, shard)
 
     def copies_on(self, node: int) -> tuple[int, ...]:
-        """Numbers of the shards of which a node keeps second copies."""
         return tuple(s for s in range(len(self.shards)) if self.copy_node(s) == node)
 
     def slowest(self, node: int, clocks: Sequence[int]) -> str:

@@ -46,7 +46,6 @@ class Table:
 
     @property
     def n_elems(self) -> int:
-        """Elements of all rows."""
         return self.n_rows * self.row_elems
 
     def shard(self, number: int, n_shards: int) -> tuple[int, int]:
@@ -78,7 +77,6 @@ class Index:
 
     @property
     def n_elems(self) -> int:
-        """Elements in the batch's buffer."""
         return self.n_rows * self.table.row_elems
 
     @property

@@ -135,7 +135,6 @@ class Host:
         self.is_closed = False
 
     def handle(self, source: int, message: m.Message, payload: np.ndarray | None) -> None:
-        """Act on a message."""
         if isinstance(message, m.Do):
             self._do(source, message)
         elif isinstance(message, m.Publish):

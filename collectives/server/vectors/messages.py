@@ -28,7 +28,6 @@ class Message:
 
     @property
     def n_elems(self) -> int:
-        """See the class."""
         return 0
 
 

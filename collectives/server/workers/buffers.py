@@ -182,12 +182,8 @@ Updates = Update | DeviceUpdate
 
 def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None,
             positions: np.ndarray | None, tier: InMemory) -> Rows:
-    """What a read of a batch lends.
-
-    Args:
-        values: the whole table's values, flat.
-        streams: of the device in whose memory the buffer is to be; None: in host memory.
-    """
+    """What a read of a batch lends. ``values``: the whole table's values, flat; ``streams``: of the device in whose
+    memory the buffer is to be; None: in host memory."""
     if streams is not None:
         return DeviceRows(values, index, streams, positions)
     stays = not slack or not tier.keeps_all

@@ -47,7 +47,6 @@ class LocalTable:
         return self.values.get()  # type: ignore[no-any-return]
 
     def like(self) -> LocalTable:
-        """Another table of the same shape, in the same kind of memory."""
         return LocalTable(self.table, self._memory)
 
 
@@ -105,7 +104,6 @@ class LocalBatch(BatchHandle):
         self._rows: LocalRows
 
     def bind(self, worker: Worker, state: int, table: LocalTable) -> None:
-        """Attach the batch to its worker and its memory."""
         self._worker, self._state, self._rows = worker, state, LocalRows(table, self.index)
 
     def read(self) -> Any:

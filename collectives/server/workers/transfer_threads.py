@@ -100,7 +100,6 @@ class Puller(Inbox):
         """The thread takes what comes."""
 
     def stop(self) -> None:
-        """End the thread."""
         self._is_stopped = True
         self._mail.put(encode(None, 0), lambda: None)
         self._thread.join()
@@ -165,7 +164,6 @@ class Outbox:
         self._send = send
 
     def put(self, messages: Messages, waiting: Callable[[], None], fetch: Callable[[], None] | None = None) -> None:
-        """Send messages."""
         if fetch is not None:
             fetch()
         self._send(messages, waiting)
@@ -188,7 +186,6 @@ class Pusher(Outbox):
         self._thread.start()
 
     def put(self, messages: Messages, waiting: Callable[[], None], fetch: Callable[[], None] | None = None) -> None:
-        """See Outbox; returns at once."""
         def job() -> bool:
             super(Pusher, self).put(messages, lambda: None, fetch)
             return True
@@ -205,7 +202,6 @@ class Pusher(Outbox):
             waiting()
 
     def stop(self) -> None:
-        """End the thread when it has sent everything."""
         self._jobs.put(lambda: False)
         self._thread.join()
 

@@ -44,7 +44,6 @@ class Worker(ForkAware):
             self.client.opened_read(batch)
 
     def post_read(self, batch: int) -> None:
-        """Take the rows back from the caller."""
         with self._inbox.lock:
             self.client.end_read(batch)
 
@@ -65,7 +64,6 @@ class Worker(ForkAware):
             self._outbox.put(messages, self._while_waiting(ROOM), update.fetch)
 
     def clock(self) -> None:
-        """End the iteration."""
         with self._inbox.lock:
             messages = self.client.advance()
         self.send(messages)
@@ -101,7 +99,6 @@ class Worker(ForkAware):
         self._inbox.stop()
 
     def send(self, messages: Messages) -> None:
-        """Put messages into shards' mailboxes."""
         self._outbox.put(messages, self._while_waiting(ROOM))
 
     def _deliver(self, messages: Messages, waiting: Callable[[], None]) -> None:

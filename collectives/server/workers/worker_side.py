@@ -85,10 +85,7 @@ class WorkerSide:
 
     def start(self, store: Store, number: int, shards: Mapping[int, Mailbox]) -> None:
         """Begin to work: ask for what is known to be read, and note the calls unless a virtual iteration was.
-
-        Args:
-            shards: by number, the mailboxes of the shards, or of who stands for them on this node.
-        """
+        ``shards``: by number, the mailboxes of the shards, or of who stands for them on this node."""
         n_shards = len(shards)
         client = self._client(number, [batch.index.shards(n_shards) for batch in self.batches], n_shards)
         streams = self._streams()
@@ -106,7 +103,6 @@ class WorkerSide:
         self.recorder.begin()
 
     def working(self) -> Worker:
-        """The worker. Raises CommError where there is none."""
         if self.worker is None:
             raise CommError("a parameter server is used before start, or on a rank that only holds a shard")
         return self.worker

@@ -20,12 +20,8 @@ def message(kind: type[T]) -> type[T]:
 
 
 class Form(NamedTuple):
-    """How a kind of message is packed.
-
-    Attributes:
-        layout: `struct` format of its numbers; "x" leaves a byte 0.
-        make: makes a message from the sender's number and these numbers.
-    """
+    """How a kind of message is packed. ``layout``: `struct` format of its numbers; "x" leaves a byte 0; ``make``: makes
+    a message from the sender's number and these numbers."""
 
     kind: type
     layout: str

@@ -18,12 +18,8 @@ from scaffe.collectives.request import Request
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of the table measures.
-
-    Attributes:
-        chunk_bytes: 0 for the default.
-        is_in_place: call the library's own reductions in place, as `auto` does; else from another buffer, as OSU does.
-    """
+    """What one column of the table measures. ``chunk_bytes``: 0 for the default; ``is_in_place``: call the library's
+    own reductions in place, as `auto` does; else from another buffer, as OSU does."""
 
     case: str
     title: str
@@ -131,12 +127,8 @@ Row = tuple[int, int, int | None]
 
 
 class Case(NamedTuple):
-    """One collective.
-
-    Attributes:
-        expected: gives the rows for this rank, from the communicator, the elements of the whole buffer and the root;
-            elements in no row may be anything.
-    """
+    """One collective. ``expected``: gives the rows for this rank, from the communicator, the elements of the whole
+    buffer and the root; elements in no row may be anything."""
 
     expected: Callable[[Communicator, int, int], list[Row]]
     takes_root: bool

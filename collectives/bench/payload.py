@@ -18,12 +18,15 @@ from scaffe.jit import compiled
 class HostBuffers:
     """NumPy arrays."""
 
+    memory = "host"
+    _arrays: Any = np
+
     def window(self, communicator: Communicator, n_elems: int, dtype: str) -> Any:
         """Allocates a buffer that the node's ranks share (Communicator.alloc): zeros, (n_elems,). All ranks call it."""
-        return communicator.alloc(n_elems, dtype)
+        return communicator.alloc(n_elems, dtype, self.memory)
 
     def private(self, n_elems: int, dtype: str) -> Any:
-        return np.zeros(n_elems, dtype)
+        return self._arrays.zeros(n_elems, dtype)
 
     def put(self, part: Any, values: np.ndarray) -> None:
         """Writes values (int64, exact in the buffer's dtype) to a part of a buffer of the same length."""
@@ -44,22 +47,18 @@ class HostBuffers:
 class DeviceBuffers(HostBuffers):
     """CuPy arrays on this rank's GPU; the ranks of a node take its GPUs round-robin."""
 
+    memory = "device"
+
     def __init__(self, communicator: Communicator) -> None:
         """Makes this rank's GPU the current one. Raises CommError on every rank, where one has no GPU."""
         missing = next(filter(None, communicator.allgather_objects(device.missing())), "")
         if missing:
             raise CommError(f"-memory device: {missing}", everywhere=True)
         device.use_by_rank(communicator.node_rank)
-        self._cupy = device.load()
-
-    def window(self, communicator: Communicator, n_elems: int, dtype: str) -> Any:
-        return communicator.alloc(n_elems, dtype, "device")
-
-    def private(self, n_elems: int, dtype: str) -> Any:
-        return self._cupy.zeros(n_elems, dtype)
+        self._arrays = device.load()
 
     def put(self, part: Any, values: np.ndarray) -> None:
-        part[...] = self._cupy.asarray(values.astype(part.dtype))
+        part[...] = self._arrays.asarray(values.astype(part.dtype))
 
     def get(self, part: Any) -> np.ndarray:
         values: np.ndarray = part.get()
@@ -67,7 +66,7 @@ class DeviceBuffers(HostBuffers):
 
     def synchronize(self) -> None:
         """See HostBuffers: the collective's result follows on the current stream."""
-        self._cupy.cuda.get_current_stream().synchronize()
+        self._arrays.cuda.get_current_stream().synchronize()
 
     def about(self, communicator: Communicator) -> dict[str, str]:
         return {"transport": communicator.describe_device()}

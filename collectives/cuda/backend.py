@@ -134,11 +134,8 @@ TYPES = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bflo
 
 
 class NcclCalls:
-    """Collectives on the communication stream; NCCL orders them itself, the host waits for nothing.
-
-    Attributes:
-        fault: why these ranks cannot use NCCL, in one line; empty where they can.
-    """
+    """Collectives on the communication stream; NCCL orders them itself, the host waits for nothing. ``fault``: why
+    these ranks cannot use NCCL, in one line; empty where they can."""
 
     def __init__(self, comm: Intracomm, streams: Streams) -> None:
         """All ranks of `comm` call it. NCCL itself starts with the first collective."""

@@ -49,12 +49,8 @@ class GatherRanks(NamedTuple):
 
 
 class Kernels:
-    """The compiled kernels of one process; a kernel is compiled when it is first asked for.
-
-    Attributes:
-        multiprocessors: how many a sum over other GPUs' memory fills.
-        most_blocks: how many blocks the device runs at once.
-    """
+    """The compiled kernels of one process; a kernel is compiled when it is first asked for. ``multiprocessors``: how
+    many a sum over other GPUs' memory fills; ``most_blocks``: how many blocks the device runs at once."""
 
     def __init__(self) -> None:
         """Prepares for the current device. CuPy caches what it compiles on disk. Raises CommError without a GPU."""

@@ -42,12 +42,8 @@ MACHINES = {"2016": GPU_CLUSTER_2016, "2023": GPU_CLUSTER_2023}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One message size.
-
-    Attributes:
-        seconds: predicted time by algorithm: BASELINE where the collective has trees, and each of OTHERS and LEVELS
-            with its best chunk.
-    """
+    """One message size. ``seconds``: predicted time by algorithm: BASELINE where the collective has trees, and each of
+    OTHERS and LEVELS with its best chunk."""
 
     n_bytes: int
     seconds: dict[str, float]

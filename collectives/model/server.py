@@ -28,14 +28,8 @@ CHUNK_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a server runs.
-
-    Attributes:
-        server_nodes: nodes of as many ranks each that hold shards only; 0: every worker holds one.
-
-    Raises:
-        CommError: a number below 1 (server_nodes: below 0).
-    """
+    """Where a server runs. ``server_nodes``: nodes of as many ranks each that hold shards only; 0: every worker holds
+    one. Raises CommError: a number below 1 (server_nodes: below 0)."""
 
     n_workers: int
     per_node: int

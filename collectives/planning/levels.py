@@ -100,11 +100,8 @@ Phase = IntraNodePhase | InterNodePhase
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A collective on several nodes.
-
-    Attributes:
-        leaves_one_per_node: an all-reduce whose result is left in the first rank's array on each node.
-    """
+    """A collective on several nodes. ``leaves_one_per_node``: an all-reduce whose result is left in the first rank's
+    array on each node."""
 
     collective: str
     topology: Topology

@@ -35,11 +35,8 @@ class Node(Protocol):
 
 
 class Backend:
-    """What one engine uses for host memory; other kinds of memory derive from it.
-
-    Attributes:
-        streams: on a device, those on which collectives are ordered; None in host memory, which has no such order.
-    """
+    """What one engine uses for host memory; other kinds of memory derive from it. ``streams``: on a device, those on
+    which collectives are ordered; None in host memory, which has no such order."""
 
     streams: Streams | None = None
 

@@ -24,11 +24,8 @@ def device_call(what: str, n_elems: int = 0, dtype: str = "uint8") -> CallSignat
 
 
 class DeviceOnDemand:
-    """Sets up device memory for all engines of a communicator.
-
-    Attributes:
-        device: what has been set up; None before the first call.
-    """
+    """Sets up device memory for all engines of a communicator. ``device``: what has been set up; None before the first
+    call."""
 
     def __init__(self, comm: Any, node_comm: Any, topology: Topology,
                  engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None]) -> None:

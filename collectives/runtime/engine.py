@@ -27,11 +27,8 @@ RECEIVES_AHEAD = 8
 
 
 class Execution:
-    """One plan on one array: a fixed list of calls on messages that are set up ahead.
-
-    Attributes:
-        waits_for: the peer that each of them waits for; NONE for sums.
-    """
+    """One plan on one array: a fixed list of calls on messages that are set up ahead. ``waits_for``: the peer that each
+    of them waits for; NONE for sums."""
 
     def __init__(self, plan: Plan, array: Any, op: str, transport: Transport,
                  ranks: Sequence[int] | None = None) -> None:
@@ -94,12 +91,8 @@ Run = Callable[[Any, Any], None]
 
 
 class Engine:
-    """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans.
-
-    Attributes:
-        comm: mpi4py communicator that nobody else uses.
-        backends: by the name of the memory that arrays lie in.
-    """
+    """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans. ``comm``: mpi4py
+    communicator that nobody else uses; ``backends``: by the name of the memory that arrays lie in."""
 
     def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend,
                  failed: Callable[[Exception], Exception]) -> None:

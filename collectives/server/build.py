@@ -23,11 +23,7 @@ from scaffe.collectives.server.tables.table import Index, Table
 
 
 class Build:
-    """Builds the parts of one rank.
-
-    Args:
-        joint: the joint batches with slack 0; None with more.
-    """
+    """Builds the parts of one rank. ``joint``: the joint batches with slack 0; None with more."""
 
     def __init__(self, rank: int, roles: Roles, slack: float, batches: Sequence[Sequence[Index]],
                  joint: frozenset[int] | None, store: Store, fail: Callable[[BaseException], None]) -> None:

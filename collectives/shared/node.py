@@ -53,12 +53,8 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Call
 
 
 class NodeCall(NamedTuple):
-    """What a rank calls: equal on all ranks of the node, or they disagree.
-
-    Attributes:
-        root: of reduce, bcast and gather.
-        location: window number and byte offset in it; None for private memory.
-    """
+    """What a rank calls: equal on all ranks of the node, or they disagree. ``root``: of reduce, bcast and gather;
+    ``location``: window number and byte offset in it; None for private memory."""
 
     collective: str
     n_elems: int

@@ -84,11 +84,8 @@ class Message(Protocol):
 
 
 class Transport(Protocol):
-    """Makes messages from slices of one kind of memory, and sums there.
-
-    Attributes:
-        tag: what the messages made from now on carry; messages of different tags never meet.
-    """
+    """Makes messages from slices of one kind of memory, and sums there. ``tag``: what the messages made from now on
+    carry; messages of different tags never meet."""
 
     tag: int
 

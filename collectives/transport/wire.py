@@ -48,18 +48,18 @@ class WireTransport:
     def sender(self, part: Any, peer: int) -> Message:
         """See Transport. The part is packed when the message starts."""
         packed = self._pack_of(part)
-        return Converted(self._inner.sender(packed, peer), before_start=self._packer(part, packed))
+        return Converted(self._inner.sender(packed, peer), before_start=self._kernel("pack", packed, part))
 
     def receiver(self, part: Any, peer: int) -> Message:
         """See Transport. What comes into scratch stays packed, what comes into the buffer is unpacked."""
         if part.dtype == WORD:
             return self._inner.receiver(part, peer)
         packed = self._pack_of(part)
-        return Converted(self._inner.receiver(packed, peer), after_wait=self._unpacker(packed, part))
+        return Converted(self._inner.receiver(packed, peer), after_wait=self._kernel("unpack", part, packed))
 
     def combiner(self, own: Any, received: Any, op: str) -> Callable[[], object]:
         """See Transport: `own` is float32, `received` packed."""
-        return self._bound("combine", own, received, OPS.index(op))
+        return self._kernel("combine", own, received, op)
 
     def _pack_of(self, part: Any) -> Any:
         start = (self._place(part) - self._place(self._flat)) // part.itemsize
@@ -73,16 +73,11 @@ class WireTransport:
     def _words(self, n_elems: int) -> Any:
         return private_empty(n_elems, np.uint16)
 
-    def _packer(self, part: Any, packed: Any) -> Callable[[], object]:
-        return self._bound("pack", part, packed)
-
-    def _unpacker(self, packed: Any, part: Any) -> Callable[[], object]:
-        return self._bound("unpack", packed, part)
-
-    def _bound(self, kernel: str, *arguments: Any) -> Callable[[], object]:
+    def _kernel(self, name: str, target: Any, source: Any, op: str = "") -> Callable[[], object]:
         from scaffe.collectives.transport import wire_kernels
 
-        return partial(getattr(wire_kernels, kernel), *arguments, self._wire == "bf16")
+        numbers = (target, source, OPS.index(op)) if op else (source, target)
+        return partial(getattr(wire_kernels, name), *numbers, self._wire == "bf16")
 
 
 class Converted:

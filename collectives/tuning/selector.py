@@ -28,11 +28,7 @@ MPI = Algorithm(library="mpi")
 
 
 class Resolved(NamedTuple):
-    """An algorithm that can be run, and its chunk.
-
-    Attributes:
-        algorithm: neither `auto` nor `own`.
-    """
+    """An algorithm that can be run, and its chunk. ``algorithm``: neither `auto` nor `own`."""
 
     algorithm: Algorithm
     chunk_bytes: int
@@ -45,11 +41,8 @@ def tuned_table() -> TuningTable:
 
 
 class Selector:
-    """Chooses algorithm and chunk for the calls of one communicator.
-
-    Attributes:
-        table: the shipped table with that of SCAFFE_TABLE over it.
-    """
+    """Chooses algorithm and chunk for the calls of one communicator. ``table``: the shipped table with that of
+    SCAFFE_TABLE over it."""
 
     def __init__(self, topology: Topology) -> None:
         """Reads the tables. Raises CommError where a table cannot be read."""

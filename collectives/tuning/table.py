@@ -32,12 +32,8 @@ DEFAULT_TABLE = Path(__file__).parent / "tables" / "default.json"
 
 @dataclass(frozen=True, slots=True)
 class TuningKey:
-    """What an entry is for.
-
-    Attributes:
-        memory: the kind that the buffer lies in, one of MEMORIES.
-        nodes: how they lie on nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3.
-    """
+    """What an entry is for. ``memory``: the kind that the buffer lies in, one of MEMORIES; ``nodes``: how they lie on
+    nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3."""
 
     collective: str
     memory: str
@@ -70,11 +66,7 @@ class TuningKey:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to use for buffers up to a length.
-
-    Attributes:
-        max_bytes: the longest buffer that it is for; None: any.
-    """
+    """What to use for buffers up to a length. ``max_bytes``: the longest buffer that it is for; None: any."""
 
     max_bytes: int | None
     algorithm: str
@@ -93,11 +85,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TuningEntry:
-    """The choices for one key.
-
-    Attributes:
-        choices: by ascending max_bytes, which is None in the last one.
-    """
+    """The choices for one key. ``choices``: by ascending max_bytes, which is None in the last one."""
 
     key: TuningKey
     choices: tuple[Choice, ...]
@@ -122,11 +110,8 @@ class TuningEntry:
 
 
 class TuningTable:
-    """Entries by key. Immutable.
-
-    Attributes:
-        multiprocessors: how many a sum over other GPUs' memory should fill; None where that was not measured.
-    """
+    """Entries by key. Immutable. ``multiprocessors``: how many a sum over other GPUs' memory should fill; None where
+    that was not measured."""
 
     def __init__(self, entries: Iterable[TuningEntry], multiprocessors: int | None = None) -> None:
         """Args:

@@ -46,23 +46,15 @@ class StartQueues:
     """The start queues of one engine: per peer one for receives, one for copies to the host and one for sends."""
 
     def __init__(self, streams: Streams, backs_off: bool) -> None:
-        self.streams, self._backs_off = streams, backs_off
+        self.streams, self.backs_off = streams, backs_off
         self._queues: defaultdict[tuple[str, int], StartQueue] = defaultdict(StartQueue)
 
     def of(self, kind: str, peer: int) -> StartQueue:
         return self._queues[kind, peer]
 
-    def wait_for(self, message: DeviceMessage) -> None:
-        """Returns when `message` is complete; other messages start meanwhile."""
-        wait_until(lambda: self._poll(message), self._backs_off)
-
     def progress(self) -> None:
         for queue in self._queues.values():
             queue.progress()
-
-    def _poll(self, message: DeviceMessage) -> bool:
-        self.progress()
-        return message.is_complete()
 
 
 class DeviceMessage:
@@ -81,7 +73,11 @@ class DeviceMessage:
         self._queues.progress()
 
     def Wait(self) -> None:
-        self._queues.wait_for(self)
+        wait_until(self._is_done, self._queues.backs_off)
+
+    def _is_done(self) -> bool:
+        self._queues.progress()  # other messages start meanwhile
+        return self.is_complete()
 
     def Free(self) -> None:
         self._request.Free()

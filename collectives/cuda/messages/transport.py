@@ -161,9 +161,6 @@ def _rounded(n_bytes: int) -> int:
 class DeviceWire(WireTransport):
     """On device memory: kernels on the communication stream pack and unpack, when a message starts or has come."""
 
-    def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
-        return kernels().elementwise(f"combine_{self._wire}_{op}", own, received)
-
     def _place(self, part: Span) -> int:
         return part.address
 
@@ -171,8 +168,5 @@ class DeviceWire(WireTransport):
         self._memory = device.load().empty(n_elems, np.uint16)
         return Span(self._memory.data.ptr, n_elems, WORD)
 
-    def _packer(self, part: Span, packed: Span) -> Callable[[], object]:
-        return kernels().elementwise(f"pack_{self._wire}", packed, part)
-
-    def _unpacker(self, packed: Span, part: Span) -> Callable[[], object]:
-        return kernels().elementwise(f"unpack_{self._wire}", part, packed)
+    def _kernel(self, name: str, target: Span, source: Span, op: str = "") -> Callable[[], object]:
+        return kernels().elementwise(f"{name}_{self._wire}" + (f"_{op}" if op else ""), target, source)

@@ -96,11 +96,8 @@ RESIDENT_BYTES = 2 * FOLIO_BYTES
 
 
 class InMemory:
-    """The tier of tables in memory; `InFile` is that of tables in a file.
-
-    Attributes:
-        keeps_all: whether all of the tables stay in memory.
-    """
+    """The tier of tables in memory; `InFile` is that of tables in a file. ``keeps_all``: whether all of the tables stay
+    in memory."""
 
     keeps_all = True
 

@@ -43,12 +43,8 @@ class _Lane:
 
 
 class Links:
-    """This process's messages to and from other nodes; for one thread.
-
-    Args:
-        came: called with a message's numbers, int64 (7,), the tag of the transfer that follows it, and the sending
-            rank.
-    """
+    """This process's messages to and from other nodes; for one thread. ``came``: called with a message's numbers, int64
+    (7,), the tag of the transfer that follows it, and the sending rank."""
 
     def __init__(self, messages: PointToPoint, came: Callable[[np.ndarray, int, int], None]) -> None:
         self._messages, self._came = messages, came

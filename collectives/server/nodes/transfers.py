@@ -14,11 +14,8 @@ from scaffe.collectives.shared.kernels import combine2, gather_ranges, scatter_r
 
 
 class ContiguousSpan:
-    """Some ranges of an array's elements, seen as one contiguous span.
-
-    Args:
-        starts, lengths: int64 (n_ranges,), offset in the array and elements of each range. Adjacent ones are merged.
-    """
+    """Some ranges of an array's elements, seen as one contiguous span. ``starts``, ``lengths``: int64 (n_ranges,),
+    offset in the array and elements of each range. Adjacent ones are merged."""
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray) -> None:
         first = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
@@ -116,11 +113,8 @@ class Transfer:
 
 
 class Outgoing(Transfer):
-    """Rows to send: the sum of some arrays' elements, in the order of the arrays.
-
-    Args:
-        yields: whether they wait for other rows to the same peer.
-    """
+    """Rows to send: the sum of some arrays' elements, in the order of the arrays. ``yields``: whether they wait for
+    other rows to the same peer."""
 
     def __init__(self, arrays: Sequence[np.ndarray], span: ContiguousSpan, staging: Staging, done: Callable[[], None],
                  yields: bool = False) -> None:
@@ -184,11 +178,8 @@ Place = tuple[np.ndarray, ContiguousSpan]
 
 
 class RowPlacement:
-    """Finds where rows lie in a node's memory; results are cached.
-
-    Args:
-        batches: for each worker of all nodes, the indexes of its batches.
-    """
+    """Finds where rows lie in a node's memory; results are cached. ``batches``: for each worker of all nodes, the
+    indexes of its batches."""
 
     def __init__(self, store: Store, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
                  n_shards: int) -> None:

@@ -22,12 +22,8 @@ def updates_a_round(n_workers: int, slack: float) -> int:
 
 
 class CopySchedule:
-    """Decides which chunk of a shard is sent to its copy next. At first the copy equals the shard.
-
-    Args:
-        chunks: of the shard; none where it has no copy.
-        a_round: updates of a table that make a round; see ``updates_a_round``.
-    """
+    """Decides which chunk of a shard is sent to its copy next. At first the copy equals the shard. ``chunks``: of the
+    shard; none where it has no copy; ``a_round``: updates of a table that make a round; see ``updates_a_round``."""
 
     def __init__(self, chunks: Sequence[HistoryChunk], n_tables: int, a_round: int) -> None:
         self._table_of = np.array([chunk.table for chunk in chunks], np.int64)
@@ -71,12 +67,8 @@ class CopySchedule:
 
 
 class Stage:
-    """One shard's chunks on their way, on the node that holds the shard or on the one that keeps its copy.
-
-    Args:
-        chunks: of the shard.
-        memory: uint8, at least as long as the longest chunk.
-    """
+    """One shard's chunks on their way, on the node that holds the shard or on the one that keeps its copy. ``chunks``:
+    of the shard; ``memory``: uint8, at least as long as the longest chunk."""
 
     def __init__(self, chunks: Sequence[HistoryChunk], tables: Sequence[Table],
                  histories: Mapping[Table, list[np.ndarray]], memory: np.ndarray, tier: InMemory) -> None:

@@ -16,12 +16,8 @@ PLACEMENTS = ("last", "spread")
 
 @dataclass(frozen=True)
 class Roles:
-    """Who does what. The number of a worker or shard is its index in the lists below.
-
-    Attributes:
-        workers, shards: ranks, ascending.
-        keeps_copies: whether shards' histories have second copies on other nodes.
-    """
+    """Who does what. The number of a worker or shard is its index in the lists below. ``workers``, ``shards``: ranks,
+    ascending; ``keeps_copies``: whether shards' histories have second copies on other nodes."""
 
     topology: Topology
     workers: tuple[int, ...]

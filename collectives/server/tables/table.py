@@ -167,11 +167,8 @@ CHUNK_BYTES = 4 << 20
 
 
 class HistoryChunk(NamedTuple):
-    """All histories of an interval of a table. They are sent together, so that they are of one moment.
-
-    Attributes:
-        start, stop: in elements of the shard's interval.
-    """
+    """All histories of an interval of a table. They are sent together, so that they are of one moment. ``start``,
+    ``stop``: in elements of the shard's interval."""
 
     table: int
     start: int

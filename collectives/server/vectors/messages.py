@@ -17,12 +17,8 @@ COORDINATOR, SHARD, REPLICA = "coordinator", "shard", "replica"
 
 @message
 class Message:
-    """The base of all messages.
-
-    Attributes:
-        to: which of a rank's parts it is for.
-        n_elems: length of the array that comes with it; 0 for none.
-    """
+    """The base of all messages. ``to``: which of a rank's parts it is for; ``n_elems``: length of the array that comes
+    with it; 0 for none."""
 
     to: ClassVar[str] = SHARD
 
@@ -61,11 +57,8 @@ class Answer(Message):
 
 @message
 class Publish(Message):
-    """From now on replicas read ``vector`` as step ``step``, and add to ``into``, which is made 0.
-
-    Attributes:
-        in_order: portions are added in the order of their numbers, whatever order they come in.
-    """
+    """From now on replicas read ``vector`` as step ``step``, and add to ``into``, which is made 0. ``in_order``:
+    portions are added in the order of their numbers, whatever order they come in."""
 
     step: int
     vector: str

@@ -49,14 +49,8 @@ CHUNK_ELEMS = 8192
 
 
 class VectorShard:
-    """One shard's interval of every vector.
-
-    Args:
-        blocks: the shard's blocks of the whole vector, one after another (`layout.Blocks.of`).
-
-    Attributes:
-        vectors: by name, (interval's length,).
-    """
+    """One shard's interval of every vector. ``blocks``: the shard's blocks of the whole vector, one after another
+    (`layout.Blocks.of`). ``vectors``: by name, (interval's length,)."""
 
     def __init__(self, blocks: Sequence[slice], dtype: np.dtype) -> None:
         self.interval = slice(blocks[0].start, blocks[-1].stop) if blocks else slice(0, 0)

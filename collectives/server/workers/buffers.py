@@ -26,10 +26,7 @@ from scaffe.collectives.shared.kernels import gather_ranges
 
 class _Buffer:
     """What reads and updates have in common: device memory, pinned memory, and points that copies and callers set.
-
-    Attributes:
-        buffer: what a worker gets, (n_rows, row_elems).
-    """
+    ``buffer``: what a worker gets, (n_rows, row_elems)."""
 
     def __init__(self, index: Index, streams: Streams, positions: np.ndarray | None) -> None:
         cuda = device.load()
@@ -55,10 +52,7 @@ class _Buffer:
 
 class DeviceRows(_Buffer):
     """What a read returns: rows gathered into pinned memory, then copied to the device on the communication stream.
-
-    Args:
-        values: the whole table's values, flat, in host memory.
-    """
+    ``values``: the whole table's values, flat, in host memory."""
 
     is_copied = True
 
@@ -87,11 +81,8 @@ class DeviceRows(_Buffer):
 
 
 class DeviceUpdate(_Buffer):
-    """An update buffer: copied to pinned memory on the copy stream, from where the pusher takes it.
-
-    Args:
-        update: the update buffer that shards read, flat, in host memory.
-    """
+    """An update buffer: copied to pinned memory on the copy stream, from where the pusher takes it. ``update``: the
+    update buffer that shards read, flat, in host memory."""
 
     def __init__(self, update: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
         super().__init__(index, streams, positions)

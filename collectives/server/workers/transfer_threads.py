@@ -20,11 +20,8 @@ AHEAD_BYTES = 1 << 20
 
 
 class Inbox:
-    """Receives messages and gathers rows while the worker waits. For batches where little is copied.
-
-    Args:
-        rows: what must be gathered before a read, by batch.
-    """
+    """Receives messages and gathers rows while the worker waits. For batches where little is copied. ``rows``: what
+    must be gathered before a read, by batch."""
 
     def __init__(self, client: Client, mail: Mailbox, rows: Mapping[int, Rows]) -> None:
         self.lock = threading.Condition()
@@ -154,11 +151,8 @@ Messages = Sequence[tuple[int, ToShard]]
 
 
 class Outbox:
-    """Sends at once. For updates in host memory.
-
-    Args:
-        send: sends messages, and calls its second argument now and then while there is no room for them.
-    """
+    """Sends at once. For updates in host memory. ``send``: sends messages, and calls its second argument now and then
+    while there is no room for them."""
 
     def __init__(self, send: Callable[[Messages, Callable[[], None]], None]) -> None:
         self._send = send

@@ -24,12 +24,8 @@ from scaffe.collectives.server.workers.worker import Worker
 
 
 class WorkerSide:
-    """The worker's part of a ParameterServer.
-
-    Attributes:
-        recorder: notes the calls of the virtual or the first iteration.
-        worker: the running one; None before ``start``, but for a virtual iteration.
-    """
+    """The worker's part of a ParameterServer. ``recorder``: notes the calls of the virtual or the first iteration;
+    ``worker``: the running one; None before ``start``, but for a virtual iteration."""
 
     def __init__(self, slack: float, look_around: Callable[[str, float], None],
                  fail: Callable[[BaseException], None]) -> None:

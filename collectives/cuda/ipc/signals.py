@@ -9,7 +9,7 @@ after one more meeting, when every rank has queued its wait. Nobody waits for th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.cupy_types import Runtime
@@ -24,19 +24,6 @@ if TYPE_CHECKING:
 
 READY, DONE = 0, 1
 """Kinds of points: my buffer may be read and written by the others; I have done with the others' buffers."""
-
-
-class Signals(Protocol):
-    """Points of communication streams that the ranks of one node announce to one another."""
-
-    how: str
-    """In words, for reports."""
-
-    def announce(self, kind: int) -> None:
-        """Announces the end of what this rank's communication stream has been given so far, as READY or DONE."""
-
-    def follow(self, kind: int, ranks: Iterable[int]) -> None:
-        """Makes this rank's communication stream follow the points that these ranks (but itself) have announced."""
 
 
 class EventSignals:
@@ -58,9 +45,11 @@ class EventSignals:
             raise CommError(f"events cannot be shared: {faults[0]}", everywhere=True)
 
     def announce(self, kind: int) -> None:
+        """Announces the end of what this rank's communication stream has been given so far, as READY or DONE."""
         self._own[kind].record(self._stream)
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
+        """Makes this rank's communication stream follow the points that these ranks (but itself) have announced."""
         for rank in ranks:
             if rank in self._others[kind]:
                 self._others[kind][rank].hold(self._stream)
@@ -97,6 +86,10 @@ class HostSignals:
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
         """See Signals: what was announced is over already."""
+
+
+Signals = EventSignals | HostSignals
+"""Points of streams that the ranks of one node announce to one another; ``how``: in words, for reports."""
 
 
 def signals(node_comm: Intracomm, streams: Streams, backs_off: bool) -> Signals:

@@ -24,18 +24,7 @@ class Message:
 
     @property
     def n_elems(self) -> int:
-        return 0
-
-
-class WithArray(Message):
-    """The base of messages with an array, whose length is their field ``count``."""
-
-    __slots__ = ()
-    count: int
-
-    @property
-    def n_elems(self) -> int:
-        return self.count
+        return getattr(self, "count", 0)
 
 
 @message
@@ -74,7 +63,7 @@ class Read(Message):
 
 
 @message
-class Values(WithArray):
+class Values(Message):
     """A shard's interval of the vector of ``step``, or of a later one; or of the vector that ``Give`` asked for."""
 
     to = REPLICA
@@ -84,7 +73,7 @@ class Values(WithArray):
 
 
 @message
-class Push(WithArray):
+class Push(Message):
     """A replica's sum over a bundle of portions; it counts once the coordinator commits it."""
 
     step: int
@@ -112,7 +101,7 @@ class Commit(Message):
 
 
 @message
-class Load(WithArray):
+class Load(Message):
     """Take over the shard's interval of a vector."""
 
     vector: str

@@ -110,43 +110,27 @@ class DeviceUpdate(_Buffer):
         self._copied.mark(copy)
 
 
-class _Host:
-    """A buffer in host memory: lent and given back without more ado."""
+class InPlace:
+    """A buffer in host memory where nothing is copied: that of an update, where shards read it; or rows that are
+    contiguous in the table, and do not change while they are read or lie in a file. ``buffer``: (n_keys, row_elems)."""
 
-    buffer: np.ndarray
+    is_copied, fetch = False, None
+
+    def __init__(self, buffer: np.ndarray) -> None:
+        self.buffer = buffer
 
     def lend(self) -> np.ndarray:
-        """The buffer, (n_keys, row_elems)."""
+        """The buffer, without more ado."""
         return self.buffer
 
     def give_back(self) -> None:
         """Nothing is to be done."""
 
-
-class Update(_Host):
-    """An update buffer in the memory that shards read."""
-
-    fetch = None
-
-    def __init__(self, update: np.ndarray, index: Index) -> None:
-        self.buffer = update.reshape(index.n_rows, index.table.row_elems)
-
-
-class View(_Host):
-    """Rows that are contiguous in the table, and do not change while they are read or lie in a file: nothing is
-    copied."""
-
-    is_copied = False
-
-    def __init__(self, values: np.ndarray, index: Index) -> None:
-        first, _, n_elems = index.ranges[0].tolist()
-        self.buffer = _read_only(values[first : first + n_elems], index)
-
     def gather(self) -> None:
         """The rows are there already."""
 
 
-class Copy(_Host):
+class Copy(InPlace):
     """Rows that are scattered, or that change whenever an update comes: each iteration's are gathered into a buffer.
 
     One buffer is enough for gathering ahead: an iteration cannot end while the last one's rows are still being read.
@@ -157,7 +141,7 @@ class Copy(_Host):
     def __init__(self, values: np.ndarray, index: Index, tier: InMemory) -> None:
         self._values, self._ranges, self._tier = values, index.ranges, tier
         self._gathered = np.empty(index.n_elems, values.dtype)
-        self.buffer = _read_only(self._gathered.view(), index)
+        super().__init__(_read_only(self._gathered.view(), index))
 
     def gather(self) -> None:
         """Copy the rows as they are now. Without the interpreter's lock: other threads go on."""
@@ -165,9 +149,9 @@ class Copy(_Host):
         self._tier.release(np.array([self._values.ctypes.data]), self._values.nbytes)
 
 
-Rows = View | Copy | DeviceRows
+Rows = InPlace | DeviceRows
 """What a read lends, read-only: ``is_copied`` says whether ``gather`` must fill it first."""
-Updates = Update | DeviceUpdate
+Updates = InPlace | DeviceUpdate
 """What an update is filled into: ``fetch``, unless None, brings it to where shards read it."""
 
 
@@ -177,13 +161,17 @@ def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | N
     memory the buffer is to be; None: in host memory."""
     if streams is not None:
         return DeviceRows(values, index, streams, positions)
-    stays = not slack or not tier.keeps_all
-    return View(values, index) if index.is_slice and stays else Copy(values, index, tier)
+    if not index.is_slice or (slack and tier.keeps_all):
+        return Copy(values, index, tier)
+    first, _, n_elems = index.ranges[0].tolist()
+    return InPlace(_read_only(values[first : first + n_elems], index))
 
 
 def update_of(update: np.ndarray, index: Index, streams: Streams | None, positions: np.ndarray | None) -> Updates:
     """What an update of a batch is filled into. ``update``: the buffer that shards read, flat; others: see rows_of."""
-    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, positions)
+    if streams is not None:
+        return DeviceUpdate(update, index, streams, positions)
+    return InPlace(update.reshape(index.n_rows, index.table.row_elems))
 
 
 def _read_only(rows: np.ndarray, index: Index) -> np.ndarray:

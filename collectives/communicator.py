@@ -15,16 +15,17 @@ from scaffe.collectives.fault_tolerance.losses import on_ranks_left
 from scaffe.collectives.launch import launched, load_mpi, must_be_rank, while_starting
 from scaffe.collectives.planning import plan
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import arguments, memories
+from scaffe.collectives.runtime import arguments
 from scaffe.collectives.runtime.freed_communicator import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.resolver import Algorithms, Resolver
+from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
     from scaffe.collectives.fault_tolerance.losses import Losses
-    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
+    from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
+    from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
 
@@ -85,10 +86,8 @@ class Communicator(Freeable):
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, parent)
         self.links, self.check_lost = self._ranks.links, self._ranks.check_lost
         self.patience = self._ranks.patience or self.deadline
-        self._selector = Selector(self.topology)
-        self._resolver = Resolver(self.rank, self._ranks, self._selector)
-        self._resolve, self._run = self._resolver.resolve, self._ranks.run
-        self.algorithms = Algorithms(self._resolver, self._selector)
+        self.algorithms = Resolver(self.rank, self._ranks, Selector(self.topology))
+        self._resolve, self._run, self._submit = self.algorithms.resolve, self._ranks.run, self._ranks.submit
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None,
@@ -191,10 +190,12 @@ class Communicator(Freeable):
             A flat read-only view of the array of the node's first rank. It holds the result until that rank writes its
             array again, which the node's ranks must have left to it by a collective call (a barrier will do).
         """
-        signature, flat = self._resolver.shared_result(array, op, algorithm, chunk_bytes)
+        signature, flat = self.algorithms.shared_result(array, op, algorithm, chunk_bytes)
         if isinstance(self._ranks, OneRank) or self.n_ranks == 1 or flat.size == 0:
-            return memories.read_only(flat)
-        self._ranks.run(signature, flat, flat)
+            result: np.ndarray = flat.view()
+            result.flags.writeable = False
+            return result
+        self._run(signature, flat, flat)
         return self._ranks.windows.on_rank(flat, 0)
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
@@ -209,27 +210,27 @@ class Communicator(Freeable):
     def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0,
                after: Any = None) -> Request:
         """Starts `bcast`; the helper thread carries it on."""
-        return self._submit(after, "bcast", array, "sum", root, algorithm, chunk_bytes)
+        return self._submit(*self._resolve("bcast", array, "sum", root, algorithm, chunk_bytes, None, True), after)
 
     def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
                 out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """Starts `reduce`; the helper thread carries it on."""
-        return self._submit(after, "reduce", array, op, root, algorithm, chunk_bytes, out)
+        return self._submit(*self._resolve("reduce", array, op, root, algorithm, chunk_bytes, out, True), after)
 
     def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                    out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """Starts `allreduce`; the helper thread carries it on."""
-        return self._submit(after, "allreduce", array, op, 0, algorithm, chunk_bytes, out)
+        return self._submit(*self._resolve("allreduce", array, op, 0, algorithm, chunk_bytes, out, True), after)
 
     def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                         out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """Starts `reduce_scatter`; the helper thread carries it on."""
-        return self._submit(after, "reduce_scatter", array, op, 0, algorithm, chunk_bytes, out)
+        return self._submit(*self._resolve("reduce_scatter", array, op, 0, algorithm, chunk_bytes, out, True), after)
 
     def iallgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0,
                    after: Any = None) -> Request:
         """Starts `allgather`; the helper thread carries it on."""
-        return self._submit(after, "allgather", array, "sum", 0, algorithm, chunk_bytes)
+        return self._submit(*self._resolve("allgather", array, "sum", 0, algorithm, chunk_bytes, None, True), after)
 
     def alloc(self, n_elems: int, dtype: Any = np.float32, memory: str = "host") -> np.ndarray:
         """Allocates a zeroed flat array that the other ranks of the node have mapped: collectives are fastest there.
@@ -296,8 +297,3 @@ class Communicator(Freeable):
 
     def _made(self, comm: Any, nodes: Sequence[int], parent: Losses | None = None) -> Communicator:
         return Communicator(comm, self.deadline, nodes, is_ours=True, parent=parent)
-
-    def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
-                out: Any = None) -> Request:
-        call = self._resolve(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper=True)
-        return self._ranks.submit(f"rank {self.rank}: i{collective}", *call, after)

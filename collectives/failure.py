@@ -106,11 +106,8 @@ PASSING_ON_SECONDS = 0.2
 
 
 def flush_output(is_launched: bool) -> None:
-    """Flushes what this rank has printed, before it ends the job.
-
-    Args:
-        is_launched: whether a launcher passes the output on; it is given time to.
-    """
+    """Flushes what this rank has printed, before it ends the job. ``is_launched``: whether a launcher passes the output
+    on; it is given time to."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a stream that is full or closed keeps nobody alive
             stream.flush()

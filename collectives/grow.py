@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.joining import JoiningRank, JoiningRanks, merged
 from scaffe.collectives.fault_tolerance.losses import on_joined_ranks
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.ranks import Ranks
 
 
 def enlarge(communicator: Communicator, joining: JoiningRanks | None) -> Communicator:
@@ -24,24 +20,19 @@ def enlarge(communicator: Communicator, joining: JoiningRanks | None) -> Communi
         RankLost: on all ranks, where a rank or a joining one is lost meanwhile; `shrink` goes on without it.
         CommError: this is one rank without a launcher.
     """
-    return on_joined_ranks(_grown(communicator._ranks, communicator._give_up, joining),
-                           lambda comm, nodes: Communicator(comm, communicator.deadline, nodes, is_ours=True))
-
-
-def join(joining: JoiningRank) -> Communicator:
-    """As `enlarge`, on a joining rank. Its process ends where the ranks go on without it."""
-    return on_joined_ranks(joining.join(), lambda comm, nodes: Communicator(comm, None, nodes, is_ours=True))
-
-
-def _grown(ranks: Ranks | OneRank, give_up: Callable[[str], None], joining: JoiningRanks | None) -> Any:
-    """mpi4py's communicator of all ranks and the joining ones; see `enlarge`. ``give_up`` ends the job with a line."""
+    ranks = communicator._ranks
     if isinstance(ranks, OneRank):
         raise CommError("one rank by itself, without a launcher, takes nobody in")
-    comm = merged(ranks.comm, None if joining is None else joining.pair, give_up)
+    comm = merged(ranks.comm, None if joining is None else joining.pair, communicator._give_up)
     if comm is None:
         ranks.has_ended = True
         raise ranks.losses.error()
     if joining is not None:
         joining.confirm()
     ranks.end()
-    return comm
+    return on_joined_ranks(comm, lambda comm, nodes: Communicator(comm, communicator.deadline, nodes, is_ours=True))
+
+
+def join(joining: JoiningRank) -> Communicator:
+    """As `enlarge`, on a joining rank. Its process ends where the ranks go on without it."""
+    return on_joined_ranks(joining.join(), lambda comm, nodes: Communicator(comm, None, nodes, is_ours=True))

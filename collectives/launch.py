@@ -40,9 +40,6 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as a rank that needs MPI.
 
     One task that srun starts alone, as `srun --pty` does, needs none.
-
-    Args:
-        environment: the variables to look at.
     """
     if environment.get("SLURM_STEP_NUM_TASKS") != "1" or environment.get("SLURM_HET_SIZE"):
         return has_launcher(environment)
@@ -52,11 +49,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def has_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether an MPI launcher started this process, one of many or the only one.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """Whether an MPI launcher started this process, one of many or the only one."""
     if any(environment.get(name) for name in RANK_VARIABLES):
         return True
     counts = (environment.get(name, "") for name in COUNT_VARIABLES)
@@ -64,24 +57,14 @@ def has_launcher(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both."""
     said = ((environment.get(rank, ""), environment.get(count, "")) for rank, count in PLACE_VARIABLES)
     return next(((int(rank), int(count)) for rank, count in said if rank.isdigit() and count.isdigit()), None)
 
 
 def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """This rank's number on its node, as the launcher says before MPI starts.
-
-    Args:
-        environment: the variables to look at.
-
-    Returns:
-        None where no launcher says it, or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE).
-    """
+    """This rank's number on its node, as the launcher says before MPI starts. Returns None where no launcher says it,
+    or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE)."""
     if RANKS_PER_NODE.get(environment):
         return None
     found = (environment.get(name, "") for name in NODE_RANK_VARIABLES)
@@ -90,10 +73,7 @@ def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
 
 def node_n_ranks(environment: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks this rank's node has, as the launcher says before MPI starts; None where none says it.
-
-    Args:
-        environment: the variables to look at. SLURM's has the counts of all nodes, as in "8(x3),4".
-    """
+    ``environment``: the variables to look at. SLURM's has the counts of all nodes, as in "8(x3),4"."""
     found = next((int(n) for name in NODE_COUNT_VARIABLES if (n := environment.get(name, "")).isdigit()), None)
     if found is not None:
         return found
@@ -175,9 +155,6 @@ def while_starting(make: Callable[[], T]) -> T:
     """Makes what all ranks make first after MPI has started, and ends the watch over the start.
 
     From then on MPI itself reports lost ranks.
-
-    Args:
-        make: what makes it, together with the other ranks.
 
     Raises:
         LostWhileStarting: a rank is lost meanwhile.

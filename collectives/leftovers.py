@@ -20,11 +20,7 @@ ANSWER_SECONDS = 0.2
 
 
 def remove_left(environment: Mapping[str, str] = os.environ) -> None:
-    """Removes the folders of this user's launchers on this machine that no longer run. One rank of a node does so.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """Removes the folders of this user's launchers on this machine that no longer run. One rank of a node does so."""
     own, host = environment.get("PMIX_SERVER_TMPDIR", ""), environment.get("PMIX_HOSTNAME", "")
     if not own or not host or environment.get("OMPI_COMM_WORLD_LOCAL_RANK") != "0":
         return

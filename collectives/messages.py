@@ -20,14 +20,8 @@ def message(kind: type[T]) -> type[T]:
 
 
 class Form(NamedTuple):
-    """How a kind of message is packed.
-
-    Attributes:
-        kind: its class.
-        layout: `struct` format of its numbers; "x" leaves a byte 0.
-        names: of the numbers, as attributes of the message.
-        make: makes a message from the sender's number and these numbers.
-    """
+    """How a kind of message is packed. ``layout``: `struct` format of its numbers; "x" leaves a byte 0; ``make``: makes
+    a message from the sender's number and these numbers."""
 
     kind: type
     layout: str
@@ -57,16 +51,8 @@ class Codec:
             self._unpackers.append((line.unpack_from, make))
 
     def encode(self, message: Any, sender: int, receiver: int = 0) -> np.ndarray:
-        """Packs a message.
-
-        Args:
-            message: of a kind that has a form; or None.
-            sender: its sender's number.
-            receiver: its receiver's number.
-
-        Returns:
-            int64, shape (n_words,): the line.
-        """
+        """Packs a message. ``message``: of a kind that has a form; or None. Returns int64, shape (n_words,): the
+        line."""
         number, pack_into, values_of = self._packers[type(message)]
         line = np.empty(self._n_words, np.int64)
         pack_into(line.data, 0, number, sender, receiver, *values_of(message))

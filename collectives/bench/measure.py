@@ -18,16 +18,8 @@ from scaffe.collectives.request import Request
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of the table measures.
-
-    Attributes:
-        case: the collective's name.
-        title: of the column.
-        algorithm: its name.
-        chunk_bytes: 0 for the default.
-        root: of reduce and bcast.
-        is_in_place: call the library's own reductions in place, as `auto` does; else from another buffer, as OSU does.
-    """
+    """What one column of the table measures. ``chunk_bytes``: 0 for the default; ``is_in_place``: call the library's
+    own reductions in place, as `auto` does; else from another buffer, as OSU does."""
 
     case: str
     title: str
@@ -38,18 +30,11 @@ class Column:
 
 
 class Runner:
-    """Calls one column's collective on given buffers.
-
-    Attributes:
-        title: of the column.
-    """
+    """Calls one column's collective on given buffers."""
 
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
                  synchronize: Callable[[], None] = lambda: None) -> None:
         """Args:
-            communicator: of the ranks that are measured.
-            column: what to call.
-            buffer: flat, worked on in place.
             other: like `buffer`; the library's own reductions read from it, unless the column is in place.
             synchronize: returns when the device has done what a call has queued there.
         """
@@ -77,15 +62,8 @@ class Runner:
         return run if is_blocking else lambda: _SynchronizingRequest(method(source, **how), synchronize)
 
     def verify(self, payload: Payload, is_blocking: bool) -> None:
-        """Runs the collective on known values. All ranks call it.
-
-        Args:
-            payload: the values.
-            is_blocking: which form to run.
-
-        Raises:
-            CommError: on every rank, when an element is wrong on any.
-        """
+        """Runs the collective on known values. All ranks call it. Raises CommError on every rank, when an element is
+        wrong on any."""
         payload.fill(self._source, self._communicator.rank)
         request = self.start(is_blocking)()
         if request is not None:
@@ -105,23 +83,13 @@ class _SynchronizingRequest(Request):
         self._request, self._synchronize = request, synchronize
 
     def wait(self, timeout: float | None = None, stream: Any = None) -> None:
-        """See Request."""
         self._request.wait(timeout, stream)
         self._synchronize()
 
 
 def time_call(communicator: Communicator, call: Callable[[], object], n_warm: int, n_timed: int) -> np.ndarray:
-    """Times a call. All ranks call it, and meet before each call.
-
-    Args:
-        communicator: of the ranks that are measured.
-        call: what to time.
-        n_warm: calls before timing.
-        n_timed: timed calls.
-
-    Returns:
-        float64, shape (n_timed,): seconds of the slowest rank.
-    """
+    """Times a call. All ranks call it, and meet before each call. Returns float64, shape (n_timed,): seconds of the
+    slowest rank."""
     seconds = np.zeros(n_timed)
     for index in range(-n_warm, n_timed):
         communicator.barrier()
@@ -138,11 +106,8 @@ def time_in_turns(communicator: Communicator, calls: Sequence[Callable[[], objec
     """Times several calls that take turns, so that a change in the machine's speed meets all of them.
 
     Args:
-        communicator: of the ranks that are measured.
-        calls: what to time.
         n_warm: calls before timing, in each round.
         n_timed: timed calls of each, over all rounds.
-        n_rounds: how often the calls take turns.
 
     Returns:
         For each call float64, shape (n_rounds, n_timed / n_rounds rounded up): seconds of the slowest rank.
@@ -162,14 +127,8 @@ Row = tuple[int, int, int | None]
 
 
 class Case(NamedTuple):
-    """One collective.
-
-    Attributes:
-        expected: gives the rows for this rank, from the communicator, the elements of the whole buffer and the root;
-            elements in no row may be anything.
-        takes_root: whether it has a root.
-        reduces: whether it sums over ranks.
-    """
+    """One collective. ``expected``: gives the rows for this rank, from the communicator, the elements of the whole
+    buffer and the root; elements in no row may be anything."""
 
     expected: Callable[[Communicator, int, int], list[Row]]
     takes_root: bool

@@ -64,9 +64,11 @@ def sizes(text: str, item_bytes: int, factor: int = 2) -> list[int]:
     try:
         first, last = max(BYTES(low) if colon else item_bytes, item_bytes), BYTES(high)
     except ValueError:
-        raise CommError(f"-m needs MIN:MAX in bytes from {BYTES}, as in 4:1048576, not {text!r}") from None
+        raise CommError(f"-m needs MIN:MAX in bytes from {BYTES}, as in 4:1048576, not {text!r}",
+                        everywhere=True) from None
     if last < first:
-        raise CommError(f"-m {text}: the largest message is smaller than the smallest, or than one element")
+        raise CommError(f"-m {text}: the largest message is smaller than the smallest, or than one element",
+                        everywhere=True)
     steps = [first]
     while steps[-1] * factor <= last:
         steps.append(steps[-1] * factor)
@@ -91,9 +93,9 @@ def algorithms(text: str) -> list[tuple[str, str, int]]:
         try:
             columns.append((column, name, BYTES(chunk or "0")))
         except ValueError as error:
-            raise CommError(f"-a {column}: the chunk after @, in bytes, {error}") from None
+            raise CommError(f"-a {column}: the chunk after @, in bytes, {error}", everywhere=True) from None
     if not columns:
-        raise CommError("-a needs at least one algorithm")
+        raise CommError("-a needs at least one algorithm", everywhere=True)
     return columns
 
 

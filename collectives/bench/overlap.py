@@ -23,9 +23,6 @@ def measure_latency(communicator: Communicator, buffer: Any, n_warm: int, n_time
     Args:
         communicator: two ranks or more.
         buffer: what rank 0 and rank 1 send, flat.
-        n_warm: round trips before timing.
-        n_timed: timed round trips.
-        payload: what to verify with.
 
     Returns:
         float64, shape (n_timed,): seconds of one way, of the slowest rank.
@@ -73,7 +70,6 @@ class Compute:
         self._n_rounds = max(int(self._n_rounds * seconds / took), 1)
 
     def run(self) -> None:
-        """Does the work."""
         _work(self._values, self._n_rounds)
 
 
@@ -85,12 +81,6 @@ def measure_overlap(communicator: Communicator, start: Callable[[], Request | No
     rounds, so that a change in the machine's speed, which meets all three of a round, does not pass for overlap or for
     the lack of it. The work is fitted to the collective's time every round: work that is too short to hide the
     collective would count as not hidden.
-
-    Args:
-        communicator: of the collective.
-        start: starts the collective; what it returns is waited for.
-        n_warm: rounds before timing.
-        n_timed: timed rounds.
 
     Returns:
         Seconds of the collective alone (`pure`), compute alone (`compute`) and both together (`both`); and the

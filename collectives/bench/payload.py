@@ -18,20 +18,21 @@ from scaffe.jit import compiled
 class HostBuffers:
     """NumPy arrays."""
 
+    memory = "host"
+    _arrays: Any = np
+
     def window(self, communicator: Communicator, n_elems: int, dtype: str) -> Any:
         """Allocates a buffer that the node's ranks share (Communicator.alloc): zeros, (n_elems,). All ranks call it."""
-        return communicator.alloc(n_elems, dtype)
+        return communicator.alloc(n_elems, dtype, self.memory)
 
     def private(self, n_elems: int, dtype: str) -> Any:
-        """Allocates a buffer of the rank's own: zeros, (n_elems,)."""
-        return np.zeros(n_elems, dtype)
+        return self._arrays.zeros(n_elems, dtype)
 
     def put(self, part: Any, values: np.ndarray) -> None:
         """Writes values (int64, exact in the buffer's dtype) to a part of a buffer of the same length."""
         part[:] = values
 
     def get(self, part: Any) -> np.ndarray:
-        """Returns a part of a buffer in host memory."""
         values: np.ndarray = part
         return values
 
@@ -46,70 +47,40 @@ class HostBuffers:
 class DeviceBuffers(HostBuffers):
     """CuPy arrays on this rank's GPU; the ranks of a node take its GPUs round-robin."""
 
+    memory = "device"
+
     def __init__(self, communicator: Communicator) -> None:
-        """Makes this rank's GPU the current one.
-
-        Args:
-            communicator: all of its ranks call it.
-
-        Raises:
-            CommError: on every rank, where one has no GPU.
-        """
+        """Makes this rank's GPU the current one. Raises CommError on every rank, where one has no GPU."""
         missing = next(filter(None, communicator.allgather_objects(device.missing())), "")
         if missing:
             raise CommError(f"-memory device: {missing}", everywhere=True)
         device.use_by_rank(communicator.node_rank)
-        self._cupy = device.load()
-
-    def window(self, communicator: Communicator, n_elems: int, dtype: str) -> Any:
-        """See HostBuffers."""
-        return communicator.alloc(n_elems, dtype, "device")
-
-    def private(self, n_elems: int, dtype: str) -> Any:
-        """See HostBuffers."""
-        return self._cupy.zeros(n_elems, dtype)
+        self._arrays = device.load()
 
     def put(self, part: Any, values: np.ndarray) -> None:
-        """See HostBuffers."""
-        part[...] = self._cupy.asarray(values.astype(part.dtype))
+        part[...] = self._arrays.asarray(values.astype(part.dtype))
 
     def get(self, part: Any) -> np.ndarray:
-        """See HostBuffers."""
         values: np.ndarray = part.get()
         return values
 
     def synchronize(self) -> None:
         """See HostBuffers: the collective's result follows on the current stream."""
-        self._cupy.cuda.get_current_stream().synchronize()
+        self._arrays.cuda.get_current_stream().synchronize()
 
     def about(self, communicator: Communicator) -> dict[str, str]:
-        """See HostBuffers."""
         return {"transport": communicator.describe_device()}
 
 
 def of(memory: str, communicator: Communicator) -> HostBuffers:
-    """Makes the buffers for a kind of memory.
-
-    Args:
-        memory: `host`, `shared` or `device`.
-        communicator: all of its ranks call it.
-
-    Raises:
-        CommError: as DeviceBuffers does.
-    """
+    """Makes the buffers for a kind of memory. ``memory``: `host`, `shared` or `device`. Raises CommError as
+    DeviceBuffers does."""
     return DeviceBuffers(communicator) if memory == "device" else HostBuffers()
 
 
 def check_room(communicator: Communicator, n_bytes: int) -> None:
     """Asks each node for the memory of its ranks' two buffers, before anything is measured. All ranks call it.
-
-    Args:
-        communicator: the ranks.
-        n_bytes: of the longest message.
-
-    Raises:
-        CommError: on every rank, where a node has less.
-    """
+    ``n_bytes``: of the longest message. Raises CommError on every rank, where a node has less."""
     n_ranks = communicator.node_n_ranks
     fault = shortage(2 * n_bytes * n_ranks, f"messages of {n_bytes} bytes, two a rank on {n_ranks} rank(s)")
     for each in filter(None, communicator.allgather_objects(fault)):
@@ -134,19 +105,12 @@ class Payload:
     """Values of one dtype for `n_ranks` ranks."""
 
     def __init__(self, dtype: str, n_ranks: int, buffers: HostBuffers | None = None) -> None:
-        """Chooses k so small that sums over all ranks of integers below 2**k are exact in `dtype`.
-
-        Args:
-            dtype: of the buffers.
-            n_ranks: how many ranks are summed.
-            buffers: what the values go to and come from; host memory unless given.
-        """
+        """Chooses k so small that sums over all ranks of integers below 2**k are exact in `dtype`."""
         self._buffers = HostBuffers() if buffers is None else buffers
         self.dtype, self.n_ranks = np.dtype(dtype), n_ranks
         self._mask = np.uint64((1 << (EXACT_BITS[dtype] - n_ranks.bit_length())) - 1)
 
     def values(self, rank: int, start: int, stop: int) -> np.ndarray:
-        """Returns rank `rank`'s elements [start, stop), int64."""
         out = np.empty(stop - start, np.int64)
         _values(out, start, rank, self._mask)
         return out
@@ -159,19 +123,11 @@ class Payload:
         return total
 
     def fill(self, array: Any, rank: int) -> None:
-        """Fills a flat array with rank `rank`'s values."""
         for start, stop in blocks(0, array.size):
             self._buffers.put(array[start:stop], self.values(rank, start, stop))
 
     def n_wrong(self, array: Any, start: int, stop: int, source: int | None) -> int:
-        """Counts wrong elements.
-
-        Args:
-            array: flat.
-            start: first element to look at.
-            stop: one past the last.
-            source: the rank whose values they should be; None: the sum over ranks.
-        """
+        """Counts wrong elements. ``source``: the rank whose values they should be; None: the sum over ranks."""
         wrong = 0
         for first, last in blocks(start, stop):
             right = self.sums(first, last) if source is None else self.values(source, first, last)

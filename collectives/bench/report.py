@@ -49,17 +49,8 @@ def heading(title: str, columns: list[str], full: bool) -> str:
 
 
 def line(n_bytes: int, samples: list[np.ndarray], full: bool, note: str = "") -> str:
-    """Formats one message size.
-
-    Args:
-        n_bytes: the message size.
-        samples: per column, seconds of the slowest rank.
-        full: also minimum, mean and maximum of each column.
-        note: appended.
-
-    Returns:
-        The line: per column the median in microseconds.
-    """
+    """Formats one message size. ``samples``: per column, seconds of the slowest rank. Returns the line: per column the
+    median in microseconds."""
     figures = []
     for seconds in samples:
         figures.append(np.median(seconds) * 1e6)
@@ -87,18 +78,8 @@ TRIES = 4
 
 
 def best_other(titles: Sequence[str], seconds: Sequence[float]) -> tuple[float, str]:
-    """Compares `auto` with the fastest other column.
-
-    Args:
-        titles: of the columns.
-        seconds: of the columns, in the same order.
-
-    Returns:
-        How many times that column's time `auto` takes, and that column's title.
-
-    Raises:
-        CommError: unless `auto` and another column are there.
-    """
+    """Compares `auto` with the fastest other column. Returns how many times that column's time `auto` takes, and that
+    column's title. Raises CommError unless `auto` and another column are there."""
     others = [(time, title) for time, title in zip(seconds, titles, strict=True) if title != "auto"]
     if "auto" not in titles or not others:
         raise CommError("--check-auto compares auto with other algorithms: -a needs both, as in mpi,M,C,auto",
@@ -111,7 +92,6 @@ def check(titles: Sequence[str], measure: Callable[[], Sequence[float]]) -> tupl
     """Repeats a measurement, up to TRIES times, until `auto` is within MOST of the best other column.
 
     Args:
-        titles: of the columns.
         measure: gives each column's seconds, the same on all ranks.
 
     Returns:

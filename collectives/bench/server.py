@@ -27,26 +27,11 @@ FOR_COLLECTIVES = {"overlap": False, "check_auto": False, "unmapped": False}
 
 
 class ServerRunner:
-    """One column: a server with one table, of which every worker reads and updates all rows.
-
-    Attributes:
-        title: of the column.
-    """
+    """One column: a server with one table, of which every worker reads and updates all rows."""
 
     def __init__(self, communicator: Communicator, options: Namespace, slack: float, n_elems: int,
                  buffers: HostBuffers) -> None:
-        """Starts the server. All ranks call it.
-
-        Args:
-            communicator: the ranks.
-            options: the parsed flags: case, servers, scattered, dtype, memory.
-            slack: the server's.
-            n_elems: of the table.
-            buffers: where the workers' buffers lie.
-
-        Raises:
-            CommError: as ParameterServer does.
-        """
+        """Starts the server. All ranks call it. Raises CommError as ParameterServer does."""
         self.title = f"slack {slack:g}"
         self._communicator, self._case, self._slack, self._buffers = communicator, options.case, slack, buffers
         self._server = ParameterServer(communicator, slack, options.servers)
@@ -70,15 +55,8 @@ class ServerRunner:
         return {"clock": self._clock, "read": self._read, "update": self._update}[self._case]
 
     def verify(self, payload: Payload, is_blocking: bool = True) -> None:
-        """Adds known values to the table and reads them. All ranks call it.
-
-        Args:
-            payload: says the element type; the values are summed over the workers.
-            is_blocking: True.
-
-        Raises:
-            CommError: on every rank, when an element is wrong on any.
-        """
+        """Adds known values to the table and reads them. All ranks call it. ``payload``: says the element type; the
+        values are summed over the workers. Raises CommError on every rank, when an element is wrong on any."""
         payload = Payload(str(payload.dtype), self._server.n_workers, self._buffers)
         wrong = self._communicator.allgather_objects(self._n_wrong(payload) if self._server.is_worker else 0)
         if any(wrong):
@@ -86,7 +64,6 @@ class ServerRunner:
                             f"{[rank for rank, n in enumerate(wrong) if n]}", everywhere=True)
 
     def close(self) -> None:
-        """Ends the server. All ranks call it."""
         self._server.close()
 
     def _n_wrong(self, payload: Payload) -> int:
@@ -124,9 +101,6 @@ class ServerRunner:
 
 def slacks(options: Namespace) -> list[float]:
     """Reads the flags of the server's cases.
-
-    Args:
-        options: the parsed flags.
 
     Returns:
         The slack of each column, in the order given; empty for a collective's case.

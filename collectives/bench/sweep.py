@@ -27,14 +27,8 @@ ROUNDS = 4
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command `bench`; rank 0 prints.
-
-    Args:
-        argv: the command line, without the program's name.
-
-    Returns:
-        The exit code: 0, or 1 when an element was wrong or the benchmark cannot run.
-    """
+    """Runs the command `bench`; rank 0 prints. Returns the exit code: 0, or 1 when an element was wrong or the
+    benchmark cannot run."""
     flags = bench_flags()
     options = flags.parse(argv)
     if options.unmapped and options.memory != "device":
@@ -63,11 +57,6 @@ def main(argv: Sequence[str]) -> int:
 def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) -> list[dict[str, Any]]:
     """Measures all sizes and columns. All ranks call it.
 
-    Args:
-        communicator: the ranks to measure.
-        options: the parsed flags.
-        buffers: where the buffers lie.
-
     Returns:
         A row for each size and column, as `report.row` and `measure_overlap` give it.
 
@@ -78,11 +67,14 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     collective = SAME_BYTES.get(options.case, options.case)
     columns = [Column(collective, title, name, chunk, options.root, options.check_auto)
                for title, name, chunk in algorithms(options.algorithms)]
+    for column in columns:
+        communicator.algorithms.check(column.algorithm)
     titles = [f"slack {slack:g}" for slack in slacks(options)] + [column.title for column in columns]
     titles = ["latency"] if options.case == "latency" else titles
     kind = "overlap, %" if options.overlap else "slowest rank, us"
+    memory = "unmapped device" if options.unmapped else options.memory
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
-                       f"{options.dtype}, {_memory(options)} memory, {kind}", titles, options.full))
+                       f"{options.dtype}, {memory} memory, {kind}", titles, options.full))
     for text in buffers.about(communicator).values():
         say(f"# {text}")
     rows: list[dict[str, Any]] = []
@@ -98,10 +90,6 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     if slow:
         raise CommError(f"auto takes more than {MOST} times the best: {', '.join(slow)}", everywhere=True)
     return rows
-
-
-def _memory(options: Namespace) -> str:
-    return "unmapped device" if options.unmapped else str(options.memory)
 
 
 def _one_size(communicator: Communicator, options: Namespace, columns: list[Column],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.algorithm import Algorithm
-from scaffe.collectives.planning.levels import Part
-from scaffe.collectives.runtime.backend import Backend
+from scaffe.collectives.runtime.backend import Backend, Call
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.transport.transport import Transport
 
@@ -33,15 +33,12 @@ class DeviceBackend(Backend):
 
     def __init__(self, streams: Streams, no_ipc: str, **parts: Any) -> None:
         """Args:
-            streams: of the engine.
             no_ipc: why the node's ranks cannot map one another's memory; empty where they can.
-            parts: what Backend takes.
         """
         super().__init__(**parts)
-        self._streams, self._no_ipc = streams, no_ipc
+        self.streams, self._no_ipc = streams, no_ipc
 
     def fault(self, algorithm: Algorithm) -> str:
-        """See Backend."""
         if algorithm.is_shared and self._no_ipc:
             return f"algorithm '{algorithm}' needs CUDA IPC between the ranks of a node: {self._no_ipc}"
         if algorithm.is_doubled:
@@ -54,40 +51,11 @@ class DeviceBackend(Backend):
             raise CommError(f"a non-blocking {collective} of a device buffer cannot be the MPI library's own: "
                             "use auto or an algorithm of ours", everywhere=True)
 
-    def point(self, after: Any) -> Point:
-        """See Backend."""
-        return Point.of(after)
-
     def copy(self, target: Any, source: Any) -> None:
-        """See Backend."""
         target[...] = source
 
     def wired(self, wire: str) -> Transport:
-        """See Backend."""
         return DeviceWire(self.transport, wire)
-
-    def begin(self, after: Any) -> None:
-        """See Backend."""
-        self._streams.begin(after)
-
-    def end(self) -> Any:
-        """See Backend."""
-        return self._streams.end()
-
-    def abandon(self) -> None:
-        """See Backend."""
-        self._streams.leave()
-
-
-class NoNode:
-    """Stands in for a node whose ranks cannot map one another's memory: `DeviceBackend.fault` says why."""
-
-    how = ""
-
-    def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
-            parts: tuple[Part, ...] = ()) -> None:
-        """See runtime.backend.Node."""
-        raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")
 
 
 class AwareCalls(MpiCalls):
@@ -99,17 +67,19 @@ class AwareCalls(MpiCalls):
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: nobody else uses it from another thread at the same time.
-            streams: of the engine that calls.
             backs_off: waits for the device sleep between polls.
         """
         super().__init__(comm)
         self._streams, self._backs_off = streams, backs_off
         self._spare: Any = None
 
-    def run(self, collective: str, source: Any, array: Any, op: str, root: int) -> None:
-        """See MpiCalls. `source` and `array`: flat CuPy arrays."""
-        self._wait()
-        super().run(collective, source, array, op, root)
+    def of(self, collective: str) -> Call:
+        call = super().of(collective)
+
+        def behind_the_stream(source: Any, array: Any, op: str, root: int) -> None:
+            self._wait()
+            call(source, array, op, root)
+        return behind_the_stream
 
     def _copy(self, array: Any) -> Any:
         if self._spare is None or self._spare.nbytes < array.nbytes:
@@ -133,14 +103,16 @@ class StagedCalls:
         self._calls, self._streams, self._backs_off = MpiCalls(comm), streams, backs_off
         self._given, self._got = np.empty(0, np.uint8), np.empty(0, np.uint8)
 
-    def run(self, collective: str, source: DeviceArray, array: DeviceArray, op: str, root: int) -> None:
-        """See MpiCalls. `source` and `array`: flat CuPy arrays."""
+    def of(self, collective: str) -> Call:
+        return partial(self._run, collective)
+
+    def _run(self, collective: str, source: DeviceArray, array: DeviceArray, op: str, root: int) -> None:
         self._given = self._grown(self._given, array.nbytes)
         given: np.ndarray = self._given[: array.nbytes].view(array.dtype)
         got = given if source is array else self._result(array)
         source.get(out=given, stream=self._streams.comm, blocking=False)
         wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)
-        self._calls.run(collective, given, got, op, root)
+        self._calls.of(collective)(given, got, op, root)
         array.set(got, stream=self._streams.comm)
 
     def _result(self, array: DeviceArray) -> np.ndarray:
@@ -162,26 +134,20 @@ TYPES = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bflo
 
 
 class NcclCalls:
-    """Collectives on the communication stream; NCCL orders them itself, the host waits for nothing.
-
-    Attributes:
-        fault: why these ranks cannot use NCCL, in one line; empty where they can.
-    """
+    """Collectives on the communication stream; NCCL orders them itself, the host waits for nothing. ``fault``: why
+    these ranks cannot use NCCL, in one line; empty where they can."""
 
     def __init__(self, comm: Intracomm, streams: Streams) -> None:
-        """All ranks of `comm` call it. NCCL itself starts with the first collective.
-
-        Args:
-            comm: the ranks that take part.
-            streams: of the engine that calls.
-        """
+        """All ranks of `comm` call it. NCCL itself starts with the first collective."""
         self._comm, self._streams = comm, streams
         self._nccl: Any = None
         self._communicator: Any = None
         self.fault = _fault(comm.allgather(_location(streams.number)))
 
-    def run(self, collective: str, source: DeviceArray, array: DeviceArray, op: str, root: int) -> None:
-        """See MpiCalls. `source` and `array`: flat CuPy arrays."""
+    def of(self, collective: str) -> Call:
+        return partial(self._run, collective)
+
+    def _run(self, collective: str, source: DeviceArray, array: DeviceArray, op: str, root: int) -> None:
         if self._communicator is None:
             self._start()
         kind = getattr(self._nccl, f"NCCL_{TYPES[array.dtype.name]}")

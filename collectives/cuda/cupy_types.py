@@ -61,35 +61,16 @@ class Flags(Protocol):
 class DeviceArray(Protocol):
     """An array in device memory (`cupy.ndarray`)."""
 
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def itemsize(self) -> int: ...
-
-    @property
-    def ndim(self) -> int: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def strides(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def data(self) -> CudaPointer: ...
-
-    @property
-    def device(self) -> CudaDevice: ...
-
-    @property
-    def flags(self) -> Flags: ...
+    size: int
+    nbytes: int
+    itemsize: int
+    ndim: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    data: CudaPointer
+    device: CudaDevice
+    flags: Flags
 
     def reshape(self, *shape: int) -> DeviceArray:
         """The same memory in another shape."""
@@ -156,51 +137,23 @@ class Runtime(Protocol):
 class Cuda(Protocol):
     """The module `cupy.cuda`."""
 
-    @property
-    def runtime(self) -> Runtime: ...
-
-    @property
-    def Device(self) -> Callable[..., CudaDevice]: ...
-
-    @property
-    def Stream(self) -> Callable[..., CudaStream]: ...
-
-    @property
-    def Event(self) -> Callable[..., CudaEvent]: ...
-
-    @property
-    def MemoryPointer(self) -> Callable[[Any, int], CudaPointer]: ...
-
-    @property
-    def UnownedMemory(self) -> Callable[[int, int, object, int], Any]: ...
-
-    @property
-    def get_current_stream(self) -> Callable[[], CudaStream]: ...
-
-    @property
-    def alloc_pinned_memory(self) -> Callable[[int], Any]: ...
+    runtime: Runtime
+    Device: Callable[..., CudaDevice]
+    Stream: Callable[..., CudaStream]
+    Event: Callable[..., CudaEvent]
+    MemoryPointer: Callable[[Any, int], CudaPointer]
+    UnownedMemory: Callable[[int, int, object, int], Any]
+    get_current_stream: Callable[[], CudaStream]
+    alloc_pinned_memory: Callable[[int], Any]
 
 
 class CuPy(Protocol):
     """The module `cupy`."""
 
-    @property
-    def cuda(self) -> Cuda: ...
-
-    @property
-    def ndarray(self) -> type[Any]: ...
-
-    @property
-    def zeros(self) -> Callable[..., DeviceArray]: ...
-
-    @property
-    def empty(self) -> Callable[..., DeviceArray]: ...
-
-    @property
-    def asarray(self) -> Callable[..., DeviceArray]: ...
-
-    @property
-    def RawModule(self) -> Callable[..., Any]: ...
-
-    @property
-    def get_default_memory_pool(self) -> Callable[[], Any]: ...
+    cuda: Cuda
+    ndarray: type[Any]
+    zeros: Callable[..., DeviceArray]
+    empty: Callable[..., DeviceArray]
+    asarray: Callable[..., DeviceArray]
+    RawModule: Callable[..., Any]
+    get_default_memory_pool: Callable[[], Any]

@@ -35,14 +35,8 @@ _found: list[CuPy] = []
 
 
 def load() -> CuPy:
-    """Imports CuPy.
-
-    Returns:
-        The module `cupy`.
-
-    Raises:
-        CommError: in one line, where CuPy cannot be imported or finds no GPU.
-    """
+    """Imports CuPy. Returns the module `cupy`. Raises CommError in one line, where CuPy cannot be imported or finds no
+    GPU."""
     if _found and sys.modules.get("cupy") is _found[0]:
         return _found[0]
     try:
@@ -69,14 +63,8 @@ def missing() -> str:
 
 
 def load_nccl() -> Any:
-    """Imports CuPy's binding of NCCL.
-
-    Returns:
-        The module `cupy.cuda.nccl`.
-
-    Raises:
-        CommError: in one line, where NCCL cannot be loaded.
-    """
+    """Imports CuPy's binding of NCCL. Returns the module `cupy.cuda.nccl`. Raises CommError in one line, where NCCL
+    cannot be loaded."""
     load()
     try:
         with warnings.catch_warnings():
@@ -129,9 +117,6 @@ def make_current(number: int) -> None:
     A thread begins with GPU 0 and without a context. A CUDA call there would make one on GPU 0, which takes half a GB
     of another rank's card; and an MPI library moves device memory in any thread that calls it, for which it needs one.
     The former device is not restored: since CUDA 12 that would make a context there too.
-
-    Args:
-        number: the GPU's number in this process.
     """
     cuda = load().cuda
     if getattr(_thread, "number", None) != number or cuda.runtime.getDevice() != number:
@@ -145,14 +130,8 @@ def current() -> int:
 
 
 def use_by_rank(node_rank: int) -> int:
-    """Makes one of the node's GPUs the current device, round-robin over the node's ranks.
-
-    Args:
-        node_rank: this rank's number within its node.
-
-    Returns:
-        The GPU's number in this process.
-    """
+    """Makes one of the node's GPUs the current device, round-robin over the node's ranks. Returns the GPU's number in
+    this process."""
     cupy = load()
     number = node_rank % cupy.cuda.runtime.getDeviceCount()
     cupy.cuda.Device(number).use()
@@ -164,9 +143,6 @@ def on_stream(stream: CudaStream) -> Iterator[None]:
     """Makes a stream the thread's current one, and then again the one from before.
 
     CuPy's own `with stream` ends with the stream of the `with` around it: one that `use()` has chosen is forgotten.
-
-    Args:
-        stream: of the thread's current device.
     """
     before = load().cuda.get_current_stream()
     stream.use()
@@ -233,11 +209,8 @@ class Point:
         self._runtime.streamWaitEvent(handle(target), self._handle)
 
     def is_reached(self) -> bool:
-        """Whether the device has reached this point. CUDA is not asked at every call, so it may be known late.
-
-        Raises:
-            CommError: if work before it has failed on the device.
-        """
+        """Whether the device has reached this point. CUDA is not asked at every call, so it may be known late. Raises
+        CommError if work before it has failed on the device."""
         if time.monotonic() < self._look_again:
             return False
         status = self._runtime.eventQuery(self._handle)
@@ -249,17 +222,8 @@ class Point:
 
 
 def handle(thing: Any) -> int:
-    """Finds the CUDA handle of a stream or an event of any library.
-
-    Args:
-        thing: a stream, an event, or the handle itself.
-
-    Returns:
-        The handle; 0 is the default stream.
-
-    Raises:
-        CommError: if `thing` is neither.
-    """
+    """Finds the CUDA handle of a stream or an event of any library. Returns the handle; 0 is the default stream. Raises
+    CommError if `thing` is neither."""
     found = getattr(thing, "ptr", thing)
     if isinstance(found, int):
         return found
@@ -285,28 +249,15 @@ def _adopted(array: Any) -> Any:
 
 def zeros(n_elems: int, dtype: np.dtype[Any]) -> DeviceArray:
     """Allocates zeros that a stream which does not wait for the current one finds, too: the host waits for them.
-
-    Args:
-        n_elems: length.
-        dtype: of the elements.
-
-    Returns:
-        A CuPy array, shape (n_elems,), on the current device.
-    """
+    Returns a CuPy array, shape (n_elems,), on the current device."""
     made = load().zeros(n_elems, dtype)
     load().cuda.get_current_stream().synchronize()
     return made
 
 
 def pinned(n_bytes: int) -> np.ndarray:
-    """Allocates page-locked host memory, which the current device can read and write itself.
-
-    Args:
-        n_bytes: length, 0 or more.
-
-    Returns:
-        uint8, shape (n_bytes,), uninitialised.
-    """
+    """Allocates page-locked host memory, which the current device can read and write itself. ``n_bytes``: length, 0 or
+    more. Returns uint8, shape (n_bytes,), uninitialised."""
     memory = load().cuda.alloc_pinned_memory(max(n_bytes, 1))
     return np.frombuffer(memory, np.uint8, n_bytes)
 

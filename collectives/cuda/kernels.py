@@ -49,12 +49,8 @@ class GatherRanks(NamedTuple):
 
 
 class Kernels:
-    """The compiled kernels of one process; a kernel is compiled when it is first asked for.
-
-    Attributes:
-        multiprocessors: how many a sum over other GPUs' memory fills.
-        most_blocks: how many blocks the device runs at once.
-    """
+    """The compiled kernels of one process; a kernel is compiled when it is first asked for. ``multiprocessors``: how
+    many a sum over other GPUs' memory fills; ``most_blocks``: how many blocks the device runs at once."""
 
     def __init__(self) -> None:
         """Prepares for the current device. CuPy caches what it compiles on disk. Raises CommError without a GPU."""
@@ -68,13 +64,7 @@ class Kernels:
 
     def allow(self, multiprocessors: int | None) -> None:
         """Sets how many multiprocessors a sum over other GPUs' memory may fill, unless the environment does.
-
-        Args:
-            multiprocessors: None for what is assumed.
-
-        Raises:
-            UserError: the environment has no number.
-        """
+        ``multiprocessors``: None for what is assumed. Raises UserError: the environment has no number."""
         given = CUDA_MULTIPROCESSORS.get()
         wanted = multiprocessors or MULTIPROCESSORS if given is None else given
         self.multiprocessors = min(wanted or self._n_multiprocessors, self._n_multiprocessors)
@@ -92,7 +82,6 @@ class Kernels:
         Args:
             name: `combine_<type>_<op>`: own = own op other; `pack_<wire>`, `unpack_<wire>`: own = other in another
                 precision.
-            own: what is written.
             other: what is read, in device or pinned memory.
 
         Returns:
@@ -110,10 +99,7 @@ class Kernels:
         Args:
             bases: the address in this process at which each rank's window starts.
             offset: bytes from there to the first element.
-            n_elems: how many elements to reduce.
-            dtype: of the elements.
             op: sum, max, min or prod.
-            ranks: who is read and who is written.
             is_remote: whether some of them have other GPUs: then it fills `multiprocessors` only.
 
         Returns:
@@ -138,15 +124,8 @@ def kernels() -> Kernels:
 
 
 def grid(n_bytes: int, most_blocks: int) -> tuple[tuple[int], tuple[int]]:
-    """Computes a launch's shape: one pack of 16 bytes per thread, as long as there are blocks for it.
-
-    Args:
-        n_bytes: length of the longest buffer.
-        most_blocks: how many blocks the device runs at once.
-
-    Returns:
-        (blocks,), (threads per block,).
-    """
+    """Computes a launch's shape: one pack of 16 bytes per thread, as long as there are blocks for it. ``most_blocks``:
+    how many blocks the device runs at once. Returns (blocks,), (threads per block,)."""
     n_packs = -(-n_bytes // PACK_BYTES)
     return (max(1, min(-(-n_packs // THREADS_PER_BLOCK), most_blocks)),), (THREADS_PER_BLOCK,)
 

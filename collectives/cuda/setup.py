@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, NoNode, StagedCalls
+from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, StagedCalls
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
@@ -29,7 +29,6 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.runtime.arguments import CallSignature
-from scaffe.collectives.runtime.backend import SharedLevels
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
@@ -44,7 +43,6 @@ class Device:
     """How the ranks of a job use their GPUs: found out once, the same on every rank but for the GPU itself.
 
     Attributes:
-        number: this rank's GPU, in this process.
         windows: device memory that the node's ranks share.
         no_ipc: why they cannot share any; empty where they can.
         links: what joins the GPUs of all ranks.
@@ -57,7 +55,6 @@ class Device:
         Args:
             comm: all ranks; no other thread uses it meanwhile.
             node_comm: the ranks of this rank's node; likewise.
-            topology: of all ranks.
         """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._is_crowded = is_crowded(node_comm.allgather(os.sched_getaffinity(0)))
@@ -79,36 +76,26 @@ class Device:
             atexit.register(self._finish)
 
     def backend(self, comm: Any, group: NodeGroup, backs_off: bool) -> DeviceBackend:
-        """Makes the backend of one engine. All ranks call it.
-
-        Args:
-            comm: only this engine uses it.
-            group: where the node's host threads meet.
-            backs_off: waits sleep between polls, as they always do where a node has more ranks than cores.
-        """
+        """Makes the backend of one engine. All ranks call it. ``comm``: only this engine uses it; ``group``: where the
+        node's host threads meet."""
         streams, backs_off = Streams(), backs_off or self._is_crowded
         self._all_streams.append(streams)
         transport = (AwareTransport if self.is_aware else StagedTransport)(comm, streams, backs_off)
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, backs_off)
-        node = self._node(group, streams, backs_off)
-        self._how.append(node.how)
-        levels = SharedLevels(node, self._topology, comm.rank)
+        node: Any = None  # where `no_ipc` says why algorithms on shared memory are refused
+        if not self.no_ipc:
+            node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
+            self._how.append(node.how)
         nccl = NcclCalls(comm, streams)
         self._no_nccl = nccl.fault
-        return DeviceBackend(streams, self.no_ipc, transport=transport, levels=levels,
+        return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
                              calls={"mpi": library, "nccl": nccl})
-
-    def _node(self, group: NodeGroup, streams: Streams, backs_off: bool) -> DeviceNode | NoNode:
-        if self.no_ipc:
-            return NoNode()
-        return DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """Allocates a buffer, in a window where the ranks of a node can share memory. All ranks call it.
 
         Args:
             n_elems: length, the same on all ranks.
-            dtype: of the elements.
 
         Returns:
             A CuPy array of zeros, shape (n_elems,).
@@ -138,20 +125,11 @@ class Device:
                             ) from None
 
     def resolved(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
-        """Resolves `auto` in a call on a CuPy array.
-
-        Args:
-            signature: of the call, as the caller gave it.
-            array: what it works on.
-            table: the tuned table.
-
-        Returns:
-            The signature with an algorithm and a chunk.
-
-        Raises:
-            CommError: where the array does not lie on this rank's GPU.
-        """
-        self._check(array)
+        """Resolves `auto` in a call on a CuPy array. ``signature``: of the call, as the caller gave it. Returns the
+        signature with an algorithm and a chunk. Raises CommError where the array does not lie on this rank's GPU."""
+        if array.size and array.device.id != self.number:
+            raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
+                            f"{array.device.id}: make its GPU the current one before the first collective")
         device.make_current(self.number)
         if table is not self._table:
             self._table = table
@@ -171,13 +149,7 @@ class Device:
                             everywhere=True)
         return replace(signature, algorithm=algorithm, chunk_bytes=chunk_bytes)
 
-    def _check(self, array: Any) -> None:
-        if array.size and array.device.id != self.number:
-            raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
-                            f"{array.device.id}: make its GPU the current one before the first collective")
-
     def describe(self) -> str:
-        """Says in words how device buffers travel."""
         n_cards = len(set(self._cards))
         sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how[0]}"
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
@@ -211,8 +183,8 @@ class Device:
 
     def _synchronize(self, until: float = float("inf")) -> None:
         for stream in (stream for streams in self._all_streams for stream in (streams.comm, streams.copy)):
-            is_reached = Point.now(stream).is_reached
-            wait_until(partial(_reached, is_reached, until), backs_off=True)
+            point = Point.now(stream)
+            wait_until(lambda point=point: point.is_reached() or time.monotonic() > until, backs_off=True)  # type: ignore[misc]
 
     def _finish(self) -> None:
         """At exit: completes this rank's share of collectives, which others may wait for; memory is freed then."""
@@ -222,16 +194,8 @@ class Device:
 
 
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:
-    """Whether a node's ranks are more than the cores that they may run on (pure).
-
-    Args:
-        cores_of_ranks: each rank's cores, which a launcher may have bound it to.
-    """
+    """Whether a node's ranks are more than the cores that they may run on (pure)."""
     return len(cores_of_ranks) > len(set().union(*cores_of_ranks))
-
-
-def _reached(is_reached: Callable[[], bool], until: float) -> bool:
-    return is_reached() or time.monotonic() > until
 
 
 NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: NVLink has them, PCI Express does not
@@ -239,13 +203,8 @@ PORTS = Path("/sys/class/infiniband")
 
 
 def links_of(number: int, cards: Sequence[str], ports: Path = PORTS) -> Links:
-    """Describes the links of this rank's GPU.
-
-    Args:
-        number: the GPU's, in this process.
-        cards: PCI bus ids of the GPUs of the node's ranks.
-        ports: where Linux shows network adapters that move memory themselves (InfiniBand, RoCE).
-    """
+    """Describes the links of this rank's GPU. ``cards``: PCI bus ids of the GPUs of the node's ranks; ``ports``: where
+    Linux shows network adapters that move memory themselves (InfiniBand, RoCE)."""
     others = sorted(set(cards) - {device.card(number)})
     kinds = [_link(number, other) for other in others]
     within = next((kind for kind in (HOST, PCI_EXPRESS, NVLINK) if kind in kinds), ONE_CARD)

@@ -23,12 +23,10 @@ class Span:
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Length in bytes."""
         return self.size * self.dtype.itemsize
 
     def __getitem__(self, part: slice) -> Span:
@@ -36,11 +34,9 @@ class Span:
         return Span(self.address + start * self.dtype.itemsize, stop - start, self.dtype, self.is_pinned)
 
     def overlaps(self, other: Span) -> bool:
-        """Whether any byte belongs to both."""
         return self.address < other.address + other.nbytes and other.address < self.address + self.nbytes
 
     def holds(self, other: Span) -> bool:
-        """Whether every byte of `other` belongs to this span."""
         return self.address <= other.address and other.address + other.nbytes <= self.address + self.nbytes
 
 
@@ -54,7 +50,6 @@ class Streams:
     Between `begin` and `end` the communication stream is the thread's current one. No method blocks the host.
 
     Attributes:
-        number: the GPU's number in this process.
         comm: the communication stream: sums, packing, copies from the host.
         copy: the stream that copies to the host.
     """
@@ -68,11 +63,8 @@ class Streams:
         self._before: list[CudaStream] = []
 
     def begin(self, after: Point | None) -> None:
-        """Begins a collective: makes the communication stream current and lets it follow `after`.
-
-        Args:
-            after: where the buffer's values are there; nobody else may use the point afterwards.
-        """
+        """Begins a collective: makes the communication stream current and lets it follow `after`. ``after``: where the
+        buffer's values are there; nobody else may use the point afterwards."""
         if after is not None:
             after.hold_and_end(self.comm)
         self._before.append(self._cuda.get_current_stream())  # not `with`: see `device.on_stream`
@@ -85,7 +77,6 @@ class Streams:
         return point
 
     def leave(self) -> None:
-        """Restores the thread's stream."""
         self._before.pop().use()
 
     def event(self) -> Point:

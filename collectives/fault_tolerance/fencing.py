@@ -62,7 +62,6 @@ class SuspendedProcesses(Generic[K]):
 
         Args:
             now: seconds.
-            stopped: their keys.
             deadline: seconds that are too long.
             longest_gap: seconds since the last call, above which this process itself has been stopped.
 
@@ -88,7 +87,6 @@ class Process(NamedTuple):
         machine: where its number means something: the machine's, and its container's.
         pid: its number there.
         start: when it was started, in ticks since the machine was: another process may get the same number later.
-        rank: its rank in the job, for the line that says what became of it.
     """
 
     machine: tuple[str, str]
@@ -107,12 +105,8 @@ class Fence:
         self._thread: Thread | None = None
 
     def watch(self, comm: Any, deadline: float) -> None:
-        """Watches the ranks of mpi4py's `comm` too from now on. All of them call it.
-
-        Args:
-            comm: the communicator.
-            deadline: seconds for which one of them may be stopped. The shortest that was given counts.
-        """
+        """Watches the ranks of mpi4py's `comm` too from now on. All of them call it. ``deadline``: seconds for which
+        one of them may be stopped. The shortest that was given counts."""
         own = this_process()
         others = {other for other in comm.allgather(own) if other.machine == own.machine and other.pid != own.pid}
         with self._lock:
@@ -155,12 +149,8 @@ def state_of(process: Process) -> str:
 
 
 def end(process: Process, deadline: float) -> None:
-    """Kills a stopped process and writes a line about it.
-
-    Args:
-        process: of another rank.
-        deadline: seconds for which it was stopped, for the line.
-    """
+    """Kills a stopped process and writes a line about it. ``deadline``: seconds for which it was stopped, for the
+    line."""
     if state_of(process) != "T":
         return
     with suppress(OSError):

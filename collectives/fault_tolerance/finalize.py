@@ -70,7 +70,6 @@ class FinalizeAfterLoss:
         self.is_spawned = False
 
     def install(self) -> None:
-        """Registers this object to end MPI, which has been started."""
         atexit.register(self._finalize)
 
     def meet_instead(self, comm: Any) -> None:

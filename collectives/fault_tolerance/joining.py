@@ -32,13 +32,8 @@ class JoiningRanks:
     """
 
     def __init__(self, command: Sequence[str], n_ranks: int, task: Any) -> None:
-        """Starts them, in a thread.
-
-        Args:
-            command: the program and its arguments, for each of them. They get this process's working folder.
-            n_ranks: how many.
-            task: what they are sent (picklable).
-        """
+        """Starts them, in a thread. ``command``: the program and its arguments, for each of them. They get this
+        process's working folder."""
         self.fault, self.are_ready = "", False
         self.pair: Any = None
         self._command, self._n_ranks, self._task = list(command), n_ranks, task
@@ -108,7 +103,6 @@ def merged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
     Args:
         comm: mpi4py's, which returns errors.
         pair: `JoiningRanks.pair`, on rank 0; None elsewhere.
-        give_up: ends the job with a line, where MPI does not return.
 
     Returns:
         mpi4py's communicator of all, joining ranks last; None, on all ranks alike, where any of them is lost.
@@ -136,28 +130,8 @@ def merged(comm: Any, pair: Any, give_up: Callable[[str], None]) -> Any:
     return None
 
 
-def merged_by_joining_rank(pair: Any) -> Any:
-    """`merged`, on the joining ranks. Raises MPI's exception where the other ranks go on without them.
-
-    Args:
-        pair: mpi4py communicator of the rank that has started them, and of them.
-    """
-    from mpi4py import MPI
-
-    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
-    inter = MPI.COMM_WORLD.Create_intercomm(0, pair, 0, TAG)
-    inter.Set_errhandler(MPI.ERRORS_RETURN)
-    everyone = inter.Merge(high=True)
-    everyone.Set_errhandler(MPI.ERRORS_RETURN)
-    return everyone
-
-
 class JoiningRank:
-    """This process, started by a rank of a job that it is to join.
-
-    Attributes:
-        task: what that rank has sent: what is to be done.
-    """
+    """This process, started by a rank of a job that it is to join."""
 
     def __init__(self, parent: Any) -> None:
         """Args:
@@ -183,17 +157,18 @@ class JoiningRank:
         return None if parent == from_mpi.COMM_NULL else cls(parent)
 
     def join(self) -> Any:
-        """Waits until the job's ranks have merged with this one. Ends the process where they go on without it.
-
-        Returns:
-            mpi4py communicator of all ranks, joining ones last.
-        """
+        """Waits until the job's ranks have merged with this one. Ends the process where they go on without it. Returns
+        mpi4py communicator of all ranks, joining ones last."""
         from mpi4py import MPI
 
         FINALIZER.is_spawned = True
         try:
             self._pair.send(None, 0, READY_TAG)
-            comm = merged_by_joining_rank(self._pair)
+            MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+            inter = MPI.COMM_WORLD.Create_intercomm(0, self._pair, 0, TAG)
+            inter.Set_errhandler(MPI.ERRORS_RETURN)
+            comm = inter.Merge(high=True)
+            comm.Set_errhandler(MPI.ERRORS_RETURN)
             self._pair.recv(source=0)
         except MPI.Exception:
             FINALIZER.exit_spawned()

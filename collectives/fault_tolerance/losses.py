@@ -36,7 +36,6 @@ class Losses:
 
     def __init__(self, base: Any, parent: Losses | None = None) -> None:
         """Args:
-            base: mpi4py communicator of the ranks; the one that `shrink` is called on.
             parent: the losses of a communicator of which these are some ranks: a loss there is one here too.
         """
         self._base, self._comms, self._parent, self._children = base, [base], parent, list[Losses]()
@@ -116,12 +115,8 @@ class Losses:
         return lambda line: None if self.has_loss else give_up(line)
 
     def error(self) -> RankLost:
-        """Notifies all ranks of a loss and makes the error.
-
-        Returns:
-            An error that names the lost ranks, as far as they are known within a second; those that are in the parent
-            communicator alone by their numbers there.
-        """
+        """Notifies all ranks of a loss and makes the error. Returns an error that names the lost ranks, as far as they
+        are known within a second; those that are in the parent communicator alone by their numbers there."""
         self.notify()
         if self._parent is not None and self._parent.has_loss and not self.ranks():
             return self._parent.error()
@@ -159,18 +154,14 @@ class Losses:
             part.notify()
 
     def end(self) -> None:
-        """Nobody uses these communicators any longer, but to shrink the first.
-
-        Raises:
-            CommError: this MPI cannot go on.
-        """
+        """Nobody uses these communicators any longer, but to shrink the first. Raises CommError: this MPI cannot go
+        on."""
         if self.fault:
             raise CommError(f"a communicator cannot shrink: {self.fault}", everywhere=True)
         self.notify()
         self.close()
 
     def close(self) -> None:
-        """Ends the polling thread."""
         self._closing.set()
         if self._parent is not None:
             with self._parent._lock, suppress(ValueError):
@@ -208,8 +199,6 @@ def on_ranks_left(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]],
     takes part in one agreement on each communicator that is lost, here or there, and all learn of the loss.
 
     Args:
-        comm: mpi4py's, revoked.
-        labels: one for each of its ranks.
         make: takes mpi4py's new communicator and its ranks' labels; it may raise RankLost.
         has_ended: whether this rank has taken part in that agreement.
 
@@ -230,12 +219,7 @@ def on_ranks_left(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]],
 
 
 def agreed(comm: Any, is_well: bool) -> bool:
-    """Agrees with all ranks whether all is well: False where one is lost; the same answer on all (MPI_Comm_agree).
-
-    Args:
-        comm: mpi4py's, revoked or not.
-        is_well: whether it is on this rank.
-    """
+    """Agrees with all ranks whether all is well: False where one is lost; the same answer on all (MPI_Comm_agree)."""
     from mpi4py import MPI
 
     try:
@@ -246,11 +230,7 @@ def agreed(comm: Any, is_well: bool) -> bool:
 
 def on_joined_ranks(comm: Any, make: Callable[[Any, list[int]], M]) -> M:
     """Makes something of ranks that have just been merged, or of those that are left of them. All of them call it.
-
-    Args:
-        comm: mpi4py's.
-        make: as in `on_ranks_left`. All ranks have one label, so that they make nodes as far as they share memory.
-    """
+    ``make``: as in `on_ranks_left`. All ranks have one label, so that they make nodes as far as they share memory."""
     labels = [0] * comm.size
     FINALIZER.meet_instead(comm)
     try:

@@ -19,11 +19,7 @@ HOW = "mpirun --with-ft ulfm (Open MPI 5)"
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the launcher was told that ranks may be lost.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """Whether the launcher was told that ranks may be lost."""
     return environment.get(VARIABLE, "").lower() in ("1", "true", "yes", "enabled")
 
 

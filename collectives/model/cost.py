@@ -8,7 +8,6 @@ within 5 %). All other patterns are simulated in full. `M` and `S` across nodes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,9 +17,8 @@ from scaffe.collectives.model.level_cost import level_time
 from scaffe.collectives.model.machine import Machine
 from scaffe.collectives.planning import planners, trees
 from scaffe.collectives.planning.algorithm import Algorithm, Pattern, parse
-from scaffe.collectives.planning.call import Call, Cost
+from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.levels import Levels
-from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.topology import Topology
 
 MAX_STEPS = 1 << 21
@@ -53,11 +51,6 @@ class Setting:
 
 def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
     """Predict the time of one call with root 0.
-
-    Args:
-        setting: the case.
-        n_bytes: length of the buffer.
-        chunk_bytes: length of a chunk.
 
     Returns:
         Seconds from the ranks' common start until the last rank is done.
@@ -125,37 +118,3 @@ def _repeated(setting: Setting, n_bytes: int, chunk_bytes: int) -> StepArrays:
 
 def _time(setting: Setting, steps: StepArrays) -> float:
     return float(finish_times(steps, setting.topology, 1, setting.machine).max())
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """What one rank's plan does: messages and elements sent and received, and elements added."""
-
-    messages_sent: int
-    messages_received: int
-    elems_sent: int
-    elems_received: int
-    elems_reduced: int
-
-
-def count(plan: Plan) -> Count:
-    """Counts one rank's messages and elements."""
-    sent = [step.stop - step.start for step in plan if isinstance(step, Send)]
-    copied = [step.stop - step.start for step in plan if isinstance(step, Recv)]
-    reduced = [step.stop - step.start for step in plan if isinstance(step, RecvReduce)]
-    return Count(len(sent), len(copied) + len(reduced), sum(sent), sum(copied) + sum(reduced), sum(reduced))
-
-
-def rounds(plans: Sequence[Plan]) -> int:
-    """Returns the length of the longest chain of messages that wait for one another, over all ranks' plans."""
-    # the finish time on a machine where a message takes time 1 and nothing else takes any
-    unit = Machine(1, float("inf"), 1, float("inf"), 0, 0, float("inf"))
-    return round(float(finish_times(compile_plans(plans), Topology.flat(len(plans)), 1, unit).max()))
-
-
-def measured_cost(plans: Sequence[Plan]) -> Cost:
-    """The cost of all ranks' `plans`, counted."""
-    counts = [count(plan) for plan in plans]
-    n_elems = plans[0].n_elems
-    return Cost(rounds(plans), max(c.elems_sent for c in counts) / n_elems,
-                max(c.elems_received for c in counts) / n_elems)

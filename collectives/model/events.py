@@ -57,8 +57,6 @@ def run(offsets: np.ndarray, kinds: np.ndarray, peers: np.ndarray, n_bytes: np.n
 
     Args:
         offsets: as in `events.StepArrays`.
-        kinds: likewise.
-        peers: likewise.
         n_bytes: int64, length of each step's message.
         matches: as in `events.StepArrays`.
         constants: node and network port of each rank, int64, shape (2, ranks), ports numbered from 0 over all nodes;
@@ -193,13 +191,7 @@ def compile_plans(plans: Sequence[Plan]) -> StepArrays:
 
 
 def repeat(steps: StepArrays, n_repeats: int, last_elems: int) -> StepArrays:
-    """Repeats every rank's steps, as trees do chunk after chunk.
-
-    Args:
-        steps: of one chunk.
-        n_repeats: how many chunks.
-        last_elems: length of the last chunk's messages.
-    """
+    """Repeats every rank's steps, as trees do chunk after chunk."""
     n_steps = np.diff(steps.offsets)
     offsets = steps.offsets * n_repeats
     ranks = np.repeat(np.arange(len(n_steps)), n_steps * n_repeats)
@@ -222,30 +214,15 @@ def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: i
 
 
 def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine: Machine) -> np.ndarray:
-    """Simulates all ranks.
-
-    Args:
-        steps: of all ranks.
-        topology: which ranks share a node.
-        elem_bytes: bytes per element.
-        machine: its latencies, bandwidths and overheads.
-
-    Returns:
-        float64, shape (ranks,): seconds from a common start until each rank has run all its steps.
-    """
-    pass  # dropped
-
+    """Simulates all ranks. Returns float64, shape (ranks,): seconds from a common start until each rank has run all its
+    steps."""
     links = np.array([[machine.intra_latency, machine.intra_bandwidth],
                       [machine.inter_latency, machine.inter_bandwidth]])
     rates = np.array([machine.overhead, machine.sum_overhead, machine.sum_bandwidth])
-    places = np.array([topology.node_of_rank, network_ports(topology, machine.ports)])
+    number: dict[tuple[int, int], int] = {}  # of a network port; a node's ranks take its ports in turn
+    ports = [number.setdefault((node, topology.node_rank(rank) % machine.ports), len(number))
+             for rank, node in enumerate(topology.node_of_rank)]
+    places = np.array([topology.node_of_rank, ports])
     times: np.ndarray = run(steps.offsets, steps.kinds, steps.peers, steps.n_elems * elem_bytes, steps.matches,
                             (places, links, rates))
     return times
-
-
-def network_ports(topology: Topology, ports_per_node: int) -> list[int]:
-    """Numbers the network ports that ranks use: a node's ranks take its ports in turn."""
-    number: dict[tuple[int, int], int] = {}
-    return [number.setdefault((node, topology.node_rank(rank) % ports_per_node), len(number))
-            for rank, node in enumerate(topology.node_of_rank)]

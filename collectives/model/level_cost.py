@@ -13,27 +13,16 @@ import numpy as np
 
 from scaffe.collectives.model.events import compile_plans, finish_times
 from scaffe.collectives.model.machine import Machine
-from scaffe.collectives.model.simulator import segments_of
 from scaffe.collectives.planning import plan as partition
 from scaffe.collectives.planning.algorithm import Pattern
 from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Plan, Step
-from scaffe.collectives.shared.schedule import BY_PARTS, Segment
+from scaffe.collectives.shared.schedule import BY_PARTS, Segment, segments
 
 
 def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: int, machine: Machine) -> float:
-    """Predicts one call, with elements of one byte.
-
-    Args:
-        levels: the collective.
-        pattern: what runs across.
-        is_split: by `S`, else by `M`.
-        chunk_bytes: the longest message.
-        machine: what it runs on.
-
-    Returns:
-        Seconds from the ranks' common start until the last rank is done.
-    """
+    """Predicts one call, with elements of one byte. ``is_split``: by `S`, else by `M`. Returns seconds from the ranks'
+    common start until the last rank is done."""
     todo = [levels.phases(rank, is_split) for rank in range(levels.topology.n_ranks)]
     clocks = np.zeros(levels.topology.n_ranks)
     while any(todo):
@@ -41,7 +30,9 @@ def level_time(levels: Levels, pattern: Pattern, is_split: bool, chunk_bytes: in
             _pass(node, todo, clocks, machine)
         going = [rank for rank, phases in enumerate(todo) if phases and isinstance(phases[0], InterNodePhase)]
         if going:
-            plans = _plans(levels, pattern, chunk_bytes, todo)
+            plans = [Plan(rank, levels.topology.n_ranks, levels.n_elems,
+                          _steps(levels, pattern, chunk_bytes, rank, phases[0]) if phases else ())
+                     for rank, phases in enumerate(todo)]
             clocks[going] = clocks[going].max() + finish_times(compile_plans(plans), levels.topology, 1, machine)[going]
             for rank in going:
                 todo[rank].pop(0)
@@ -68,6 +59,12 @@ def pass_time(phase: IntraNodePhase, n_ranks: int, machine: Machine) -> float:
             + float(summed.max()) / machine.sum_bandwidth)
 
 
+def segments_of(phase: IntraNodePhase, n_ranks: int) -> list[Segment]:
+    """What a pass of a node of `n_ranks` does, in elements of the whole buffer."""
+    found = segments(phase.collective, n_ranks, phase.stop - phase.start, phase.root, phase.parts)
+    return [Segment(part.start + phase.start, part.end + phase.start, part.sources, part.targets) for part in found]
+
+
 def _work(collective: str, part: Segment, n_ranks: int) -> list[tuple[int, int]]:
     """Who works on how many bytes of a part."""
     if collective in BY_PARTS:
@@ -88,14 +85,8 @@ def _pass(node: Sequence[int], todo: Sequence[list[Phase]], clocks: np.ndarray, 
             todo[rank].pop(0)
 
 
-def _plans(levels: Levels, pattern: Pattern, chunk_bytes: int, todo: Sequence[list[Phase]]) -> list[Plan]:
-    """All ranks' messages across, with ranks of the whole job as peers."""
-    return [Plan(rank, levels.topology.n_ranks, levels.n_elems,
-                 _steps(levels, pattern, chunk_bytes, rank, phases[0]) if phases else ())
-            for rank, phases in enumerate(todo)]
-
-
 def _steps(levels: Levels, pattern: Pattern, chunk_bytes: int, rank: int, phase: Phase) -> tuple[Step, ...]:
+    """A rank's messages across, with ranks of the whole job as peers."""
     if isinstance(phase, IntraNodePhase) or phase.group.ranks is None:
         return ()
     ranks = list(phase.group.ranks)

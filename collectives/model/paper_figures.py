@@ -42,15 +42,8 @@ MACHINES = {"2016": GPU_CLUSTER_2016, "2023": GPU_CLUSTER_2023}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One message size.
-
-    Attributes:
-        n_bytes: the message size.
-        seconds: predicted time by algorithm: BASELINE where the collective has trees, and each of OTHERS and LEVELS
-            with its best chunk.
-        tuned: the fastest of OTHERS.
-        tuned_chunk: its best chunk, bytes.
-    """
+    """One message size. ``seconds``: predicted time by algorithm: BASELINE where the collective has trees, and each of
+    OTHERS and LEVELS with its best chunk."""
 
     n_bytes: int
     seconds: dict[str, float]
@@ -59,17 +52,7 @@ class Row:
 
 
 def rows(topology: Topology, machine: Machine, max_bytes: int, collective: str = "reduce") -> list[Row]:
-    """Predicts times.
-
-    Args:
-        topology: of the ranks.
-        machine: what they run on.
-        max_bytes: largest message size.
-        collective: its name.
-
-    Returns:
-        A row for each of 1 KiB, 4 KiB, ... up to max_bytes.
-    """
+    """Predicts times. Returns a row for each of 1 KiB, 4 KiB, ... up to max_bytes."""
     n_bytes = LEAST_BYTES
     table = []
     while n_bytes <= max_bytes:
@@ -117,9 +100,6 @@ def main(argv: Sequence[str]) -> int:
 
     With --server it is `server_figures` that prints and writes.
 
-    Args:
-        argv: the command line, without the program's name.
-
     Returns:
         The exit code, 0.
 
@@ -127,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
         CommError: on impossible constants, ranks or sizes, and on a file that cannot be written.
     """
     options = _flags().parse(argv)
-    given = {name: getattr(options, name) for name in _constants() if getattr(options, name) is not None}
+    given = {each.name: value for each in fields(Machine) if (value := getattr(options, each.name)) is not None}
     machine = replace(MACHINES[options.machine], **given)
     if options.out:
         make_folder(options.out, CommError)
@@ -153,10 +133,6 @@ def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: st
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),
                "rows": [asdict(row) for row in table]}
     write_whole(folder / "figures.json", (json.dumps(content, indent=1) + "\n").encode(), CommError)
-
-
-def _constants() -> list[str]:
-    return [constant.name for constant in fields(Machine)]
 
 
 def _constant_range(name: str) -> Range:

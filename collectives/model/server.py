@@ -28,17 +28,8 @@ CHUNK_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a server runs.
-
-    Attributes:
-        n_workers: how many.
-        per_node: ranks of a node.
-        machine: the nodes and links.
-        server_nodes: nodes of as many ranks each that hold shards only; 0: every worker holds one.
-
-    Raises:
-        CommError: a number below 1 (server_nodes: below 0).
-    """
+    """Where a server runs. ``server_nodes``: nodes of as many ranks each that hold shards only; 0: every worker holds
+    one. Raises CommError: a number below 1 (server_nodes: below 0)."""
 
     n_workers: int
     per_node: int
@@ -46,14 +37,12 @@ class Place:
     server_nodes: int = 0
 
     def __post_init__(self) -> None:
-        """See Raises."""
         for name, least in (("n_workers", 1), ("per_node", 1), ("server_nodes", 0)):
             if getattr(self, name) < least:
                 raise CommError(f"simulate: {name} must be {least} or more, not {getattr(self, name)}")
 
     @property
     def n_nodes(self) -> int:
-        """Nodes with workers."""
         return -(-self.n_workers // self.per_node)
 
     @property
@@ -68,7 +57,6 @@ class Place:
 
     @property
     def n_shards(self) -> int:
-        """How many parts the table has."""
         return self.server_nodes * self.per_node or self.n_workers
 
 
@@ -99,7 +87,6 @@ def clocks_per_second(seconds: float, compute: np.ndarray, slack: float) -> floa
     Args:
         seconds: what a clock takes, none of it hidden behind compute.
         compute: seconds of compute, shape (n_clocks, n_workers).
-        slack: how many iterations a worker may be ahead of the slowest.
 
     Returns:
         Iterations per second of the mean worker.
@@ -186,7 +173,6 @@ class Row:
     """One number of workers.
 
     Attributes:
-        n_workers: how many.
         clock, exchange: seconds of a server's clock, and of sc-rs's exchange.
         even, late: clocks per second by name, nobody late, and with workers late at random.
         ratios: by bytes, a server's clock in times of sc-rs's exchange.
@@ -244,11 +230,8 @@ def chart(table: Sequence[Row], place: str) -> Chart:
 
 
 def run(options: Namespace, machine: Machine) -> None:
-    """Prints the tables, and writes server.svg and server.json to the folder of the options where one is given.
-
-    Raises:
-        CommError: a file that cannot be written.
-    """
+    """Prints the tables, and writes server.svg and server.json to the folder of the options where one is given. Raises
+    CommError: a file that cannot be written."""
     table = rows(options, machine)
     place = f"{bytes_text(options.bytes)} bytes, {options.ranks_per_node} GPUs per node"
     print(f"Modelled parameter server, {place}; {machine}")

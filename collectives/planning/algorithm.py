@@ -20,11 +20,8 @@ TREE = "tree"
 
 @cache
 def registry() -> dict[tuple[str, str], Planner]:
-    """Imports all planners.
-
-    Returns:
-        (collective, shape) -> planner, in alphabetical order of shapes, then of collectives.
-    """
+    """Imports all planners. Returns (collective, shape) -> planner, in alphabetical order of shapes, then of
+    collectives."""
     modules = (importlib.import_module(f"{algorithms.__name__}.{module.name}")
                for module in pkgutil.iter_modules(algorithms.__path__))
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Planner)]
@@ -34,14 +31,8 @@ def registry() -> dict[tuple[str, str], Planner]:
 
 @cache
 def shape_names() -> dict[str, tuple[str, ...]]:
-    """The names of each shape, trees excepted.
-
-    Returns:
-        Shape -> its names: those that its planners state, the short one first, then the shape itself.
-
-    Raises:
-        CommError: two shapes share a name.
-    """
+    """The names of each shape, trees excepted. Returns shape -> its names: those that its planners state, the short one
+    first, then the shape itself. Raises CommError: two shapes share a name."""
     found: dict[str, dict[str, None]] = {}
     for (_, shape), each in registry().items():
         if shape != TREE:
@@ -86,11 +77,8 @@ class Pattern:
 
 
 def parse_pattern(name: str) -> Pattern:
-    """Parses a pattern's short or long name; upper and lower case are the same.
-
-    Raises:
-        CommError: an unknown name; the message lists the known ones.
-    """
+    """Parses a pattern's short or long name; upper and lower case are the same. Raises CommError: an unknown name; the
+    message lists the known ones."""
     lower = name.lower()
     for shape, names in shape_names().items():
         if lower in map(str.lower, names):
@@ -159,11 +147,8 @@ class Algorithm:
 
 
 def parse(name: str | Algorithm) -> Algorithm:
-    """Parses an algorithm's name; an `Algorithm` is returned unchanged.
-
-    Raises:
-        CommError: `name` is not a string, or not the name of an algorithm.
-    """
+    """Parses an algorithm's name; an `Algorithm` is returned unchanged. Raises CommError: `name` is not a string, or
+    not the name of an algorithm."""
     if isinstance(name, Algorithm):
         return name
     if not isinstance(name, str):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
 
@@ -57,8 +59,9 @@ def seats(n_ranks: int) -> tuple[int, int, int]:
 class Halving:
     """One rank's steps, one method per phase."""
 
-    def __init__(self, rank: int, call: Call) -> None:
-        self._order = call.topology.order(call.root)
+    def __init__(self, rank: int, call: Call, order: Sequence[int] = ()) -> None:
+        """``order``: of the ranks; empty for that of `call.topology`, from the root on."""
+        self._order = order or call.topology.order(call.root)
         self._chunk_elems, self._whole = call.chunk_elems, (0, call.n_elems)
         self._n_seats, _, _ = seats(len(self._order))
         self._excess = len(self._order) - self._n_seats

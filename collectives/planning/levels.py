@@ -24,26 +24,20 @@ def relocated(plan: Plan, intervals: Sequence[Interval], n_elems: int) -> Plan:
     message are cut alike.
 
     Args:
-        plan: on a buffer as long as all intervals together.
         intervals: where its elements lie, in order; they do not overlap.
         n_elems: length of the buffer that the intervals are of.
     """
-    mapping = _IntervalMap(intervals)
-    steps = tuple(type(step)(step.peer, *part) for step in plan for part in mapping.of(step.start, step.stop))
-    return Plan(plan.rank, plan.n_ranks, n_elems, steps)
+    ends = list(accumulate(stop - start for start, stop in intervals))
+    rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
 
-
-class _IntervalMap:
-    def __init__(self, intervals: Sequence[Interval]) -> None:
-        ends = list(accumulate(stop - start for start, stop in intervals))
-        self._rows = [(end - (stop - start), end, start) for end, (start, stop) in zip(ends, intervals, strict=True)]
-
-    def of(self, start: int, stop: int) -> Iterator[Interval]:
-        """The intervals of the longer buffer in which elements [start, stop) of the plan's buffer lie."""
-        for first, end, place in self._rows:
+    def moved(start: int, stop: int) -> Iterator[Interval]:
+        for first, end, place in rows:
             low, high = max(start, first), min(stop, end)
             if low < high:
                 yield place + low - first, place + high - first
+
+    steps = tuple(type(step)(step.peer, *part) for step in plan for part in moved(step.start, step.stop))
+    return Plan(plan.rank, plan.n_ranks, n_elems, steps)
 
 
 Part = tuple[int, int, int]
@@ -57,8 +51,6 @@ class Group:
     """The ranks that a plan is for.
 
     Attributes:
-        topology: theirs.
-        root: root's index among them.
         ranks: their ranks in the communicator; None for all.
         counts: elements of each one's part, where those are not as equal as can be.
         intervals: the elements of the array that the plan's buffer is made of, in order; None for all.
@@ -85,7 +77,6 @@ class IntraNodePhase:
 
     Attributes:
         collective: reduce, bcast, reduce_scatter, allgather or gather; of `parts` where those are given.
-        root: rank of the node; of reduce, bcast and gather.
         start, stop: the elements of the buffer that it is about.
         parts: who owns which elements, counted from `start`; empty for parts as equal as can be.
     """
@@ -109,15 +100,8 @@ Phase = IntraNodePhase | InterNodePhase
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A collective on several nodes.
-
-    Attributes:
-        collective: its name.
-        topology: of all ranks.
-        n_elems: length of the buffer.
-        root: of reduce and bcast.
-        leaves_one_per_node: an all-reduce whose result is left in the first rank's array on each node.
-    """
+    """A collective on several nodes. ``leaves_one_per_node``: an all-reduce whose result is left in the first rank's
+    array on each node."""
 
     collective: str
     topology: Topology
@@ -220,10 +204,6 @@ class Levels:
 
 def shares(n_elems: int, n_shares: int) -> tuple[Part, ...]:
     """Cuts a buffer into nearly equal shares, of which share s belongs to rank s of each node; empty ones are left out.
-
-    Args:
-        n_elems: length of the buffer.
-        n_shares: how many ranks of a node own one.
     """
     grain = GRAIN_ELEMS if n_elems >= GRAIN_ELEMS * n_shares else 1
     cuts = [min(grain * cut, n_elems) for cut in partition.all_bounds(n_shares, -(-n_elems // grain))]

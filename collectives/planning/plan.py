@@ -86,11 +86,8 @@ class Plan:
 
 
 def chunks(start: int, stop: int, chunk_elems: int) -> Iterator[tuple[int, int]]:
-    """Cut [start, stop) into intervals of `chunk_elems` elements, of which the last may be shorter.
-
-    Raises:
-        CommError: `chunk_elems` is below 1.
-    """
+    """Cut [start, stop) into intervals of `chunk_elems` elements, of which the last may be shorter. Raises CommError:
+    `chunk_elems` is below 1."""
     if chunk_elems < 1:
         raise CommError(f"a chunk needs at least 1 element, not {chunk_elems}")
     for first in range(start, stop, chunk_elems):
@@ -126,24 +123,20 @@ class _Intervals:
     def __init__(self, steps: tuple[Step, ...]) -> None:
         cuts = sorted({step.start for step in steps} | {step.stop for step in steps})
         self._index = {cut: index for index, cut in enumerate(cuts)}
-        self._touched = [-1] * len(cuts)
+        self.touched = [-1] * len(cuts)  # by cell, the latest noted step there
         self._sends: list[list[int]] = [[] for _ in cuts]
 
-    def _cells(self, step: Step) -> range:
+    def cells(self, step: Step) -> range:
         return range(self._index[step.start], self._index[step.stop])
-
-    def last_touch(self, step: Step) -> int:
-        """The latest noted step that touches the interval of `step`; -1 if there is none."""
-        return max(self._touched[cell] for cell in self._cells(step))
 
     def sends(self, step: Step) -> list[int]:
         """The noted sends that read the interval of `step`, earliest first."""
-        return sorted({send for cell in self._cells(step) for send in self._sends[cell]})
+        return sorted({send for cell in self.cells(step) for send in self._sends[cell]})
 
     def note(self, number: int, step: Step) -> None:
         """Note that `step` touches its interval; a receive clears the sends noted there, which it has waited for."""
-        for cell in self._cells(step):
-            self._touched[cell] = number
+        for cell in self.cells(step):
+            self.touched[cell] = number
             if isinstance(step, Send):
                 self._sends[cell].append(number)
             else:
@@ -160,7 +153,7 @@ def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], d
             earliest[number] = reduces[-ahead] + 1 if len(reduces) >= ahead else 0
             reduces.append(number)
         elif isinstance(step, Recv):
-            earliest[number] = intervals.last_touch(step) + 1
+            earliest[number] = max(intervals.touched[cell] for cell in intervals.cells(step)) + 1
         if not isinstance(step, Send):
             blockers[number] = intervals.sends(step)
             if isinstance(step, Recv) and blockers[number]:
@@ -170,15 +163,8 @@ def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], d
 
 
 def compile_plan(plan: Plan, ahead: int) -> list[Instruction]:
-    """Compile `plan`.
-
-    Args:
-        plan: one rank's plan.
-        ahead: the most receives, at least 1, that may be posted and not yet completed.
-
-    Returns:
-        The instructions in order. The n-th RecvReduce may use scratch slot n modulo `ahead`.
-    """
+    """Compile `plan`. ``ahead``: the most receives, at least 1, that may be posted and not yet completed. Returns the
+    instructions in order. The n-th RecvReduce may use scratch slot n modulo `ahead`."""
     steps = plan.steps
     earliest, blockers = _constraints(steps, ahead)
     receives, posted, taken = list(earliest), 0, 0

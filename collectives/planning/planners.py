@@ -13,11 +13,8 @@ from scaffe.collectives.topology import Topology
 
 
 def plan(collective: str, pattern: Pattern, rank: int, call: Call) -> Plan:
-    """Plans what `rank` does in `collective`.
-
-    Raises:
-        CommError: an unknown collective, or one that the pattern cannot do.
-    """
+    """Plans what `rank` does in `collective`. Raises CommError: an unknown collective, or one that the pattern cannot
+    do."""
     return _planner(collective, pattern, call)(rank)
 
 

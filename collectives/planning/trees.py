@@ -35,35 +35,29 @@ class Tree:
     heights: tuple[int, ...]
 
 
-def chain_edges(ranks: Sequence[int]) -> list[Edge]:
-    """(parent, child) pairs of a chain whose root is ranks[0]."""
-    return list(pairwise(ranks))
-
-
-def binomial_edges(ranks: Sequence[int]) -> list[Edge]:
-    """(parent, child) pairs of a binomial tree rooted at ranks[0]: the parent of i is i with its lowest 1 bit zero."""
-    return [(ranks[place & (place - 1)], ranks[place]) for place in range(1, len(ranks))]
-
-
-EDGES = {"C": chain_edges, "B": binomial_edges}
+EDGES: dict[str, Callable[[Sequence[int]], list[Edge]]] = {
+    "C": lambda ranks: list(pairwise(ranks)),
+    "B": lambda ranks: [(ranks[place & (place - 1)], ranks[place]) for place in range(1, len(ranks))],
+}
+"""(parent, child) pairs of a tree rooted at ranks[0]: a chain; a binomial tree, where i's parent is i with its lowest 1
+bit zero."""
 
 
 def composed_edges(pattern: Pattern, topology: Topology, root: int) -> list[Edge]:
-    """Edges of a composed tree, lowest level first: the trees within groups, then the next level over their leaders."""
+    """Edges of a composed tree, lowest level first: the trees within groups, then the next level over their leaders.
+
+    Groups may span nodes, unless their level or a later one groups by node.
+    """
     ranks: Sequence[int] = topology.order(root)
     edges: list[Edge] = []
     for level, letter in enumerate(pattern.levels[:-1]):
-        groups = _groups(ranks, pattern.group_ranks[level:], topology)
+        sizes = pattern.group_ranks[level:]
+        within = topology.cut_by_node(ranks) if BY_NODE in sizes else [tuple(ranks)]
+        groups = [group for part in within for group in cut(part, sizes[0] or len(part))]
         for group in groups:
             edges += EDGES[letter](group)
         ranks = [group[0] for group in groups]
     return edges + EDGES[pattern.levels[-1]](ranks)
-
-
-def _groups(ranks: Sequence[int], sizes: tuple[int, ...], topology: Topology) -> list[tuple[int, ...]]:
-    """Groups of sizes[0] ranks. They may span nodes, unless this level or a later one groups by node."""
-    within = topology.cut_by_node(ranks) if BY_NODE in sizes else [tuple(ranks)]
-    return [group for part in within for group in cut(part, sizes[0] or len(part))]
 
 
 def from_edges(root: int, n_ranks: int, edges: Sequence[Edge]) -> Tree:
@@ -85,11 +79,8 @@ def from_edges(root: int, n_ranks: int, edges: Sequence[Edge]) -> Tree:
 
 @lru_cache(maxsize=256)
 def build(pattern: Pattern, topology: Topology, root: int = 0) -> Tree:
-    """Builds the tree of `pattern` (`C`, `B`, `CB-8`, ...) with its root at rank `root`.
-
-    Raises:
-        CommError: the pattern is not a tree.
-    """
+    """Builds the tree of `pattern` (`C`, `B`, `CB-8`, ...) with its root at rank `root`. Raises CommError: the pattern
+    is not a tree."""
     if pattern.shape != TREE:
         raise CommError(f"algorithm {pattern.name!r} is no tree: trees are B, C and compositions such as CB-8")
     return from_edges(root, topology.n_ranks, composed_edges(pattern, topology, root))
@@ -120,8 +111,6 @@ def interleaved(call: Call, levels: Sequence[int], steps_of_chunk: Callable[[int
     The order cannot deadlock if every message is received on a higher level than it is sent on.
 
     Args:
-        call: the collective call.
-        levels: this rank's level in each of the two trees.
         steps_of_chunk: gives the steps of a chunk from its tree (0 or 1), start and stop.
     """
     due = sorted((number + CHUNKS_PER_LEVEL * levels[number % 2], number, interval)

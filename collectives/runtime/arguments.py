@@ -27,11 +27,7 @@ class Allocation(NamedTuple):
 
 
 def integer(name: str, value: Any) -> int:
-    """Gives an argument as an int.
-
-    Raises:
-        CommError: it is none; the line names it.
-    """
+    """Gives an argument as an int. Raises CommError: it is none; the line names it."""
     try:
         return operator.index(value)
     except TypeError:
@@ -39,11 +35,7 @@ def integer(name: str, value: Any) -> int:
 
 
 def bounded(name: str, value: Any, least: int, most: int = MAX_BYTES) -> int:
-    """Gives an argument as an int from `least` to `most`.
-
-    Raises:
-        CommError: it is none; the line names it.
-    """
+    """Gives an argument as an int from `least` to `most`. Raises CommError: it is none; the line names it."""
     number = integer(name, value)
     if not least <= number <= most:
         raise CommError(f"{name} must be {f'{least} or more' if number < least else f'at most {most}'}, not {number}")
@@ -56,11 +48,7 @@ def place_in_split(color: Any, key: Any) -> tuple[int | None, int]:
 
 
 def existing_rank(name: str, value: Any, n_ranks: int) -> int:
-    """Gives an argument as a rank.
-
-    Raises:
-        CommError: it is no integer or no rank below `n_ranks`; the line names it.
-    """
+    """Gives an argument as a rank. Raises CommError: it is no integer or no rank below `n_ranks`; the line names it."""
     rank = integer(name, value)
     if not 0 <= rank < n_ranks:
         raise CommError(f"{name} must be a rank below {n_ranks}, not {rank}")
@@ -68,11 +56,8 @@ def existing_rank(name: str, value: Any, n_ranks: int) -> int:
 
 
 def distinct_ranks(name: str, values: Sequence[Any], n_ranks: int) -> list[int]:
-    """Gives an argument as ranks of which none comes twice.
-
-    Raises:
-        CommError: one is no rank below `n_ranks` or comes twice; the line names the argument.
-    """
+    """Gives an argument as ranks of which none comes twice. Raises CommError: one is no rank below `n_ranks` or comes
+    twice; the line names the argument."""
     ranks = [existing_rank(name, value, n_ranks) for value in values]
     if len(set(ranks)) < len(ranks):
         raise CommError(f"{name} must differ from one another, not {ranks}")
@@ -97,14 +82,7 @@ class CallSignature:
     """One collective call as every rank must make it: ranks compare its text before they send anything.
 
     Attributes:
-        collective: `reduce`, `bcast`, ...
-        algorithm: how; resolved, but before the first call on a device.
-        n_elems: length of the flat array.
-        dtype: name of its element type.
-        op: of a reduction.
-        root: rank that a reduction ends at or a broadcast starts from.
         chunk_bytes: length of the longest message.
-        memory: `host` or `device`, where the array lies.
         leaves_one_per_node: an all-reduce whose result is left in one rank's array on each node.
     """
 
@@ -126,11 +104,9 @@ class CallSignature:
             self.memory, self.leaves_one_per_node)))
 
     def __hash__(self) -> int:
-        """Equal signatures have equal hashes."""
         return self._hash
 
     def __str__(self) -> str:
-        """All that is compared."""
         return (f"{self.collective} of {self.n_elems} x {self.dtype} in {self.memory} memory by {self.algorithm} "
                 f"({self.op}, root {self.root}, chunks of {self.chunk_bytes} bytes"
                 f"{', one result per node' if self.leaves_one_per_node else ''})")

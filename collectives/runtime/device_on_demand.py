@@ -24,30 +24,19 @@ def device_call(what: str, n_elems: int = 0, dtype: str = "uint8") -> CallSignat
 
 
 class DeviceOnDemand:
-    """Sets up device memory for all engines of a communicator.
-
-    Attributes:
-        device: what has been set up; None before the first call.
-    """
+    """Sets up device memory for all engines of a communicator. ``device``: what has been set up; None before the first
+    call."""
 
     def __init__(self, comm: Any, node_comm: Any, topology: Topology,
                  engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None]) -> None:
-        """Args:
-            comm, node_comm, topology: as Ranks has them.
-            engines: which get a backend for device memory.
-            compare: as `Ranks.compare`.
-        """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._engines, self._compare = engines, compare
         self.device: Device | None = None
         self._gpu: int | None = None
 
     def setup(self, signature: CallSignature) -> Device:
-        """Sets device memory up at the first call, which all ranks make with the same `signature`.
-
-        Raises:
-            CommError: the same on every rank, where signatures differ or a rank has no device.
-        """
+        """Sets device memory up at the first call, which all ranks make with the same `signature`. Raises CommError:
+        the same on every rank, where signatures differ or a rank has no device."""
         if self.device is None:
             from scaffe.collectives.cuda.device import missing
             from scaffe.collectives.cuda.setup import Device

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 from zlib import crc32
 
+from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.levels import Group
+from scaffe.collectives.planning.levels import Group, InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Kind, Plan, Recv, RecvReduce, Send, Step, compile_plan
 from scaffe.collectives.planning.planners import require
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.helper_threads import ANYONE, NONE, Watch
 from scaffe.collectives.runtime.mismatch import require_alike
+from scaffe.collectives.shared.schedule import DOUBLED
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire
 from scaffe.collectives.transport.transport import TAG, Message, Transport
@@ -26,20 +27,13 @@ RECEIVES_AHEAD = 8
 
 
 class Execution:
-    """One plan on one array: a fixed list of calls on messages that are set up ahead.
-
-    Attributes:
-        calls: what `run` calls, in order.
-        waits_for: the peer that each of them waits for; NONE for sums.
-    """
+    """One plan on one array: a fixed list of calls on messages that are set up ahead. ``waits_for``: the peer that each
+    of them waits for; NONE for sums."""
 
     def __init__(self, plan: Plan, array: Any, op: str, transport: Transport,
                  ranks: Sequence[int] | None = None) -> None:
         """Args:
-            plan: this rank's.
             array: flat, in the transport's memory; it is not kept alive.
-            op: of RecvReduce.
-            transport: makes the messages.
             ranks: the transport's rank of each rank of the plan, where they differ.
         """
         self._transport, self._op = transport, op
@@ -61,7 +55,6 @@ class Execution:
         watch.end()
 
     def free(self) -> None:
-        """Frees the messages."""
         for message, _ in self._messages:
             message.Free()
 
@@ -98,58 +91,56 @@ Run = Callable[[Any, Any], None]
 
 
 class Engine:
-    """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans.
+    """Runs blocking collectives for one thread, on a communicator of its own, and caches their plans. ``comm``: mpi4py
+    communicator that nobody else uses; ``backends``: by the name of the memory that arrays lie in."""
 
-    Attributes:
-        watch: knows where this engine's thread is.
-        comm: mpi4py communicator that nobody else uses.
-        backends: by the name of the memory that arrays lie in.
-    """
-
-    def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend) -> None:
-        """Args:
-            comm: see the class; its `host` backend is made of it too.
-            topology: of its ranks.
-            watch: for this engine alone.
-            host: the backend for host memory.
-        """
-        self.watch, self.comm = watch, comm
+    def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend,
+                 failed: Callable[[Exception], Exception]) -> None:
+        self.watch, self.comm, self._failed = watch, comm, failed
         self.backends: dict[str, Backend] = {"host": host}
         self._topology = topology
         self._agreed: set[CallSignature] = set()
         self._runs: dict[CallSignature, Run] = {}
         self._executions: OrderedDict[tuple[CallSignature, int], Execution] = OrderedDict()
 
-    def run(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Any:
+    def run(self, signature: CallSignature, array: Any, source: Any, after: Any = None,
+            holds: bool = True) -> Point | None:
         """Takes part in a collective, on which the ranks have agreed.
 
         Args:
-            signature: of the call.
             array: this rank's flat array, which is worked on in place.
             source: where the values are; another array than `array` on a device, or for a library's own reductions.
-            after: point on a device that the collective follows; None in host memory.
+            after: on a device, the point or event that the collective follows; None for the end of the caller's
+                current stream.
+            holds: on a device, the current stream follows the result.
 
         Returns:
-            The point on a device at which the result is there; None in host memory.
+            With `holds` False, the point on a device at which the result is there; else None.
         """
         backend = self.backends[signature.memory]
-        backend.begin(after)
+        streams = backend.streams
+        if streams is not None:
+            streams.begin(Point.of(after))
         try:
             run = self._runs.get(signature)
             if run is None:
                 run = self._runs[signature] = self._runner(signature, backend)
             run(array, source)
-        except BaseException:
-            backend.abandon()
+            point = None if streams is None else streams.end()
+        except BaseException as error:
+            if streams is not None:
+                streams.leave()
+            if isinstance(error, Exception):
+                raise self._failed(error) from error.__cause__
             raise
-        return backend.end()
+        if not holds or point is None:
+            return point
+        point.hold_and_end()
+        return None
 
     def message_pair(self, array: Any, memory: str) -> Callable[[], None]:
-        """Sets up messages between ranks 0 and 1.
-
-        Returns:
-            A call that sends `array` from rank 0 to rank 1 and back; on other ranks it does nothing.
-        """
+        """Sets up messages between ranks 0 and 1. Returns a call that sends `array` from rank 0 to rank 1 and back; on
+        other ranks it does nothing."""
         backend = self.backends[memory]
         whole = (0, array.size)
         steps: dict[int, tuple[Step, ...]] = {
@@ -158,42 +149,32 @@ class Engine:
         }
         plan = Plan(self.comm.rank, self.comm.size, array.size, steps.get(self.comm.rank, ()))
         backend.transport.tag = TAG
-        execution = Execution(plan, array, "sum", backend.transport)
+        execution, streams = Execution(plan, array, "sum", backend.transport), backend.streams
 
         def there_and_back() -> None:
-            backend.begin(backend.point(None))
+            if streams is not None:
+                streams.begin(Point.now())
             execution.run(self.watch)
-            if (point := backend.end()) is not None:
-                point.hold_and_end()
+            if streams is not None:
+                streams.end().hold_and_end()
         return there_and_back
 
     def free(self) -> None:
-        """Frees the messages of all plans. Nothing runs any more."""
         for execution in self._executions.values():
             execution.free()
         self._executions.clear()
         self._runs.clear()
 
     def agree(self, signature: CallSignature) -> None:
-        """Checks, once per signature, that all ranks make the same call and that it can be done.
-
-        Raises:
-            CommError: the same on every rank, where they do not or it cannot.
-        """
+        """Checks, once per signature, that all ranks make the same call and that it can be done. Raises CommError: the
+        same on every rank, where they do not or it cannot."""
         if signature not in self._agreed:
             self.compare(str(signature), self._fault(signature))
             self._agreed.add(signature)
 
     def compare(self, call: str, fault: str) -> None:
-        """Compares a call with the other ranks'; all ranks make it.
-
-        Args:
-            call: this rank's, in words.
-            fault: why this rank cannot make it; empty where it can.
-
-        Raises:
-            CommError: the same on every rank, where calls differ or one has a fault.
-        """
+        """Compares a call with the other ranks'; all ranks make it. ``fault``: why this rank cannot make it; empty
+        where it can. Raises CommError: the same on every rank, where calls differ or one has a fault."""
         with self.watch.for_any(call):
             everyone = self.comm.allgather((call, fault))
         require_alike(everyone)
@@ -208,31 +189,40 @@ class Engine:
         return ""
 
     def _runner(self, signature: CallSignature, backend: Backend) -> Run:
-        """Makes the call that runs the signature's collective."""
-        algorithm, watch = signature.algorithm, self.watch
-        if algorithm.library:
-            call = backend.calls[algorithm.library].run
-            collective, op, root = signature.collective, signature.op, signature.root
+        watch, collective, op, root = self.watch, signature.collective, signature.op, signature.root
+        if signature.algorithm.library:
+            call = backend.calls[signature.algorithm.library].of(collective)
 
             def by_library(array: Any, source: Any) -> None:
                 watch.label = collective
                 watch.begin(ANYONE)
-                call(collective, source, array, op, root)
+                call(source, array, op, root)
                 watch.end()
             return by_library
 
-        run_plan = partial(self._run_plan, signature)
-        group = Group(self._topology, signature.root)
+        phases, node, n_elems = self._phases(signature), backend.node, signature.n_elems
 
         def by_ours(array: Any, source: Any) -> None:
-            watch.label = signature.collective
+            watch.label = collective
             if source is not array:
                 backend.copy(array, source)
-            if algorithm.is_shared:
-                backend.levels.run(signature, array, run_plan)
-            else:
-                run_plan(array, group)
+            for phase in phases:
+                if isinstance(phase, InterNodePhase):
+                    self._run_plan(signature, array, phase.group)
+                else:
+                    part = array if phase.stop - phase.start == n_elems else array[phase.start : phase.stop]
+                    node.run(phase.collective, part, op, phase.root, phase.parts)
         return by_ours
+
+    def _phases(self, signature: CallSignature) -> list[Phase]:
+        algorithm, collective, root = signature.algorithm, signature.collective, signature.root
+        if not algorithm.is_shared:
+            return [InterNodePhase(Group(self._topology, root))]
+        if self._topology.n_nodes > 1:
+            levels = Levels(collective, self._topology, signature.n_elems, root, signature.leaves_one_per_node)
+            return levels.phases(self.comm.rank, algorithm.is_split)
+        collective = "reduce" if signature.leaves_one_per_node else collective
+        return [IntraNodePhase(collective + DOUBLED * algorithm.is_doubled, 0, signature.n_elems, root)]
 
     def _run_plan(self, signature: CallSignature, array: Any, group: Group) -> None:
         key = (signature, self.backends[signature.memory].transport.address(array))

@@ -11,7 +11,7 @@ from scaffe import forking
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import flush_output
 
-RANK_ATTRIBUTES = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "algorithms", "links", "check_lost")
+RANK_ATTRIBUTES = ("_ranks", "_resolve", "_run", "_submit", "algorithms", "links", "check_lost")
 """The attributes of a communicator that its calls go through: they are invalidated when it is freed."""
 FREED = "the communicator has been freed: expected no call on it after free()"
 
@@ -23,15 +23,12 @@ class Invalidated:
         self.__dict__["_line"] = line
 
     def __call__(self, *_arguments: Any, **_more: Any) -> NoReturn:
-        """Raises CommError."""
         raise CommError(self.__dict__["_line"])
 
     def __getattr__(self, name: str) -> NoReturn:
-        """See `__call__`."""
         self()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """See `__call__`."""
         self()
 
 

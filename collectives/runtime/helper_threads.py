@@ -28,13 +28,7 @@ class ProgressThread:
         self._thread: Thread | None = None
 
     def submit(self, label: str, task: Task, waiting_for: Callable[[], str] = lambda: "") -> Request:
-        """Queues a task.
-
-        Args:
-            label: names it in errors.
-            task: what it raises is raised again by the request's `wait` and `test`.
-            waiting_for: says which peer it waits for just now.
-        """
+        """Queues a task. ``task``: what it raises is raised again by the request's `wait` and `test`."""
         if self._thread is None:
             self._thread = Thread(self._run, "collectives-progress")
             self._thread.start()
@@ -77,17 +71,11 @@ ANYONE = (ANY,)
 
 
 class Watch:
-    """Where one thread is in its collective. That thread writes it, the watchdog reads it: no lock is needed.
-
-    Attributes:
-        position: index of the call that the collective is at.
-        label: names the collective in errors.
-    """
+    """Where one thread is in its collective. That thread writes it, the watchdog reads it: no lock is needed."""
 
     def __init__(self, rank: int, deadline: float, expired: Callable[[str], None],
                  waiting: Callable[[], None] = lambda: None, late: Callable[[], Sequence[int]] = tuple) -> None:
         """Args:
-            rank: this one.
             deadline: seconds without progress that are too long.
             expired: called with a line, once, from the watchdog's thread when the deadline has passed.
             waiting: called from that thread now and then while there is no progress.
@@ -103,11 +91,7 @@ class Watch:
         self._thread: Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
-        """A collective begins.
-
-        Args:
-            waits_for: the peer that each of its calls waits for, ANY or NONE.
-        """
+        """A collective begins. ``waits_for``: the peer that each of its calls waits for, ANY or NONE."""
         self.position, self._waits_for = 0, waits_for
         self._n_runs += 1
         if self._thread is None:
@@ -115,7 +99,6 @@ class Watch:
             self._thread.start()
 
     def end(self) -> None:
-        """The collective is complete."""
         self._waits_for = ()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -45,111 +45,75 @@ def viewed(array: Any) -> np.ndarray:
         raise CommError(f"the memory of a {type(array).__name__} cannot be used: {said}") from None
 
 
-class Memory(Protocol):
-    """One kind of memory."""
-
-    name: str
-
-    def flat(self, array: Any) -> Any:
-        """Views an array as a flat one.
-
-        Raises:
-            CommError: it is not contiguous or its dtype is none of ours.
-        """
-
-    def is_writable(self, array: Any) -> bool:
-        """Whether the caller's array, as it was given, may be written."""
-
-    def copy(self, target: Any, source: Any) -> None:
-        """Copies the flat `source` into the flat `target`, in the caller's order."""
-
-    def prepared(self, target: Any, source: Any) -> Any:
-        """The array from which a collective in `target` takes its values: `target`, filled here, or `source`."""
-
-    def point(self, after: Any) -> Any:
-        """A point on a device after the event `after`, in the caller's stream; None in host memory."""
-
-    def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
-        """Allocates a zeroed flat array of this process's own."""
-
-
 class HostMemory:
-    """NumPy's arrays, and those that NumPy can view by the array interface or DLPack (see `viewed`)."""
+    """One kind of memory: NumPy's arrays, and those that NumPy can view by the array interface or DLPack."""
 
     name = "host"
 
-    def flat(self, array: Any) -> np.ndarray:
-        """See Memory."""
+    def flat(self, array: Any) -> Any:
+        """Views an array as a flat one. Raises CommError where it is not contiguous or its dtype is none of ours."""
         own = viewed(array)
         datatypes.check(own)
         return own if own.ndim == 1 else own.reshape(-1)
 
     def is_writable(self, array: Any) -> bool:
-        """See Memory."""
+        """Whether the caller's array, as it was given, may be written."""
         return viewed(array).flags.writeable
 
-    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        """See Memory."""
+    def copy(self, target: Any, source: Any) -> None:
+        """Copies the flat `source` into the flat `target`, in the caller's order."""
         np.copyto(target, source)
 
-    def prepared(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """See Memory: there already."""
+    def prepared(self, target: Any, source: Any) -> Any:
+        """The array from which a collective in `target` takes its values: `target`, filled here, or `source`."""
         self.copy(target, source)
         return target
 
-    def point(self, after: Any) -> None:
-        """See Memory."""
+    def point(self, after: Any) -> device.Point | None:
+        """A point on a device after the event `after`, in the caller's stream; None in host memory."""
+        return None
 
-    def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """See Memory."""
+    def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
+        """Allocates a zeroed flat array of this process's own. Raises CommError on a device where there is none."""
         return private_empty(n_elems, dtype)
 
 
-class DeviceMemory:
+class DeviceMemory(HostMemory):
     """CuPy's arrays, and any with `__cuda_array_interface__`."""
 
     name = "device"
 
     def flat(self, array: Any) -> Any:
-        """See Memory. A CuPy array."""
         own = device.flat(array)
         if (name := datatypes.dtype_name(own.dtype)) not in datatypes.DEVICE_DTYPES:
             raise CommError(f"dtype must be one of {', '.join(datatypes.DEVICE_DTYPES)}, not {name}")
         return own
 
     def is_writable(self, array: Any) -> bool:
-        """See Memory. CuPy knows no other arrays; another library's interface says so."""
+        # CuPy knows no other arrays; another library's interface says so
         return isinstance(array, device.load().ndarray) or not array.__cuda_array_interface__["data"][1]
 
     def copy(self, target: Any, source: Any) -> None:
-        """See Memory. On the current stream."""
         target[...] = source
 
     def prepared(self, target: Any, source: Any) -> Any:
-        """See Memory: in the source, whose values may come only with an event."""
-        return source
+        return source  # its values may come only with an event
 
     def point(self, after: Any) -> device.Point:
-        """See Memory."""
         if after is not None:
             device.Point.of(after).hold()
         return device.Point.now()
 
     def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
-        """See Memory. Raises CommError without a GPU."""
         return device.zeros(n_elems, dtype)
 
 
 HOST, DEVICE = HostMemory(), DeviceMemory()
-KINDS: dict[str, Memory] = {"host": HOST, "device": DEVICE}
+KINDS: dict[str, HostMemory] = {"host": HOST, "device": DEVICE}
 
 
-def of(array: Any) -> Memory:
-    """Finds the memory that an array lies in.
-
-    Raises:
-        CommError: `array` is no array that we know.
-    """
+def of(array: Any) -> HostMemory:
+    """Finds the memory that an array lies in. Raises CommError: `array` is no array that we know."""
     if type(array) is np.ndarray or is_on_host(array):
         return HOST
     if device.is_on_device(array):
@@ -160,19 +124,8 @@ def of(array: Any) -> Memory:
                     f"got {type(array).__name__}")
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    """Views an array of host memory as one that cannot be written."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def named(name: str) -> Memory:
-    """Finds a kind of memory by its name.
-
-    Raises:
-        CommError: there is none of that name; the message lists them.
-    """
+def named(name: str) -> HostMemory:
+    """Finds a kind of memory by its name. Raises CommError: there is none of that name; the message lists them."""
     if name not in KINDS:
         raise CommError(f"memory must be one of {', '.join(KINDS)}, not {name!r}")
     return KINDS[name]

@@ -41,14 +41,8 @@ def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:
 
 
 def require_alike(calls: Sequence[tuple[str, str]]) -> None:
-    """Checks that all ranks make the same call, and that each can.
-
-    Args:
-        calls: for each rank, the call in words, and the reason why it cannot make it, or "".
-
-    Raises:
-        CommError: the same on every rank, where calls differ or one has a fault.
-    """
+    """Checks that all ranks make the same call, and that each can. Raises CommError: the same on every rank, where
+    calls differ or one has a fault."""
     faults = [(rank, fault) for rank, (_, fault) in enumerate(calls) if fault]
     if faults:
         rank, fault = faults[0]

@@ -10,6 +10,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import plan
 from scaffe.collectives.planning.datatypes import NAMES, mpi_op, mpi_type
 from scaffe.collectives.runtime.arguments import existing_rank
+from scaffe.collectives.runtime.backend import Call
 from scaffe.collectives.runtime.mismatch import require_alike
 from scaffe.collectives.transport.host_memory import private_empty
 
@@ -18,33 +19,22 @@ COPIED_BYTES = 256 << 10
 
 
 class MpiCalls:
-    """Blocking calls on one MPI communicator. Arrays are flat, contiguous and of the same length on all ranks.
-
-    Attributes:
-        fault: see backend.Calls; every MPI has these calls.
-    """
+    """Blocking calls on one MPI communicator (see backend.Calls): from `source` into `array`, flat and contiguous."""
 
     fault = ""
 
     def __init__(self, comm: Any) -> None:
-        """Args:
-            comm: mpi4py intracommunicator that nobody else uses from another thread at the same time.
-        """
         from mpi4py import MPI
 
         self._comm = comm
         self._in_place = MPI.IN_PLACE
         self._kept = np.empty(0, np.uint8)
 
-    def run(self, collective: str, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """Runs the collective of that name from `source` into `array`, which may be the same."""
-        if collective in ("bcast", "allgather"):
-            getattr(self, collective)(array, root)
-        else:
-            getattr(self, collective)(source, array, op, root)
+    def of(self, collective: str) -> Call:
+        call: Call = getattr(self, collective)
+        return call
 
-    def bcast(self, array: np.ndarray, root: int) -> None:
-        """Copies root's array to every rank."""
+    def bcast(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         self._comm.Bcast(_spec(array), root)
 
     def reduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
@@ -53,15 +43,15 @@ class MpiCalls:
         if self._comm.rank != root:
             self._comm.Reduce(_spec(source), None, op_handle, root)
         elif array.nbytes < COPIED_BYTES or source is not array:
-            self._comm.Reduce(self._given(source, array), _spec(array), op_handle, root)
+            self._comm.Reduce(self._in_place if source is array else _spec(source), _spec(array), op_handle, root)
         else:
             self._comm.Reduce(_spec(self._copy(source)), _spec(array), op_handle, root)
 
-    def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
-        """Reduces `source` over ranks into every rank's array."""
-        self._comm.Allreduce(self._given(source, array), _spec(array), mpi_op(op, NAMES[array.dtype]))
+    def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
+        given = self._in_place if source is array else _spec(source)
+        self._comm.Allreduce(given, _spec(array), mpi_op(op, NAMES[array.dtype]))
 
-    def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
+    def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         """Reduces each rank's own part of `source` over ranks into that part of its `array`."""
         counts = self._counts(array.size)
         part = plan.part(self._comm.rank, self._comm.size, array.size)
@@ -70,13 +60,10 @@ class MpiCalls:
         if source is array:
             array[part] = own
 
-    def allgather(self, array: np.ndarray, root: int = 0) -> None:
+    def allgather(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
         """Copies every rank's own part of `array` to all ranks."""
         counts = self._counts(array.size)
         self._comm.Allgatherv(self._in_place, [array, counts, mpi_type(NAMES[array.dtype])])
-
-    def _given(self, source: np.ndarray, array: np.ndarray) -> Any:
-        return self._in_place if source is array else _spec(source)
 
     def _copy(self, array: np.ndarray) -> np.ndarray:
         """The array's values in memory that is kept from call to call."""
@@ -95,58 +82,40 @@ def _spec(array: np.ndarray) -> list[Any]:
     return [array, array.size, mpi_type(NAMES[array.dtype])]
 
 
-class ObjectCall:
-    """A "bcast", "gather" or "allgather" of objects, on this rank.
+def exchange(comm: Any, text: str, call: str, value: Any, root: Any) -> Any:
+    """Makes a "bcast", "gather" or "allgather" of objects, which mpi4py would make; all ranks of `comm` do.
 
-    Attributes:
+    The ranks first exchange their calls and faults. Without that, ranks would wait for one that had failed, and MPI
+    could match a message of one call with another call.
+
+    Args:
         text: the call in words, as every rank must have it.
+
+    Raises:
+        CommError: the same on every rank, where calls differ, there is no such root, or an object cannot be pickled.
     """
+    from mpi4py import MPI
 
-    def __init__(self, call: str, value: Any, root: Any, comm: Any) -> None:
-        """Args:
-            call: which.
-            value: this rank's object.
-            root: where a broadcast starts or a gather ends.
-            comm: mpi4py's.
-        """
-        self._call, self._value, self._root, self._comm, self._fault = call, value, root, comm, ""
-        try:
-            self._root = existing_rank("root", root, comm.size)
-        except CommError as error:
-            self._fault = str(error)
-        self.text = f"{call} of objects" + ("" if call == "allgather" else f" (root {self._root!r})")
+    data, fault, is_for_all = b"", "", call == "allgather"
+    try:
+        root = existing_rank("root", root, comm.size)
+        if call != "bcast" or comm.rank == root:
+            data = _packed(value, MPI.pickle)
+    except CommError as error:
+        fault = str(error)
+    told = comm.allgather((text, fault, data if is_for_all else b""))
+    require_alike([(said, why) for said, why, _ in told])
+    if call == "bcast":
+        data = comm.bcast(data, root)
+        return value if comm.rank == root else MPI.pickle.loads(data)
+    everyone = [packed for _, _, packed in told] if is_for_all else comm.gather(data, root)
+    return everyone and [MPI.pickle.loads(packed) for packed in everyone]
 
-    def run(self) -> Any:
-        """Makes the call; all ranks do.
 
-        The ranks first exchange their calls and faults. Without that, ranks would wait for one that had failed, and MPI
-        could match a message of one call with another call.
-
-        Returns:
-            What mpi4py's call does.
-
-        Raises:
-            CommError: the same on every rank, where calls differ, there is no such root, or an object cannot be
-                pickled.
-        """
-        from mpi4py import MPI
-
-        comm, root, is_for_all = self._comm, self._root, self._call == "allgather"
-        data = b"" if self._fault or (self._call == "bcast" and comm.rank != root) else self._packed(MPI.pickle)
-        told = comm.allgather((self.text, self._fault, data if is_for_all else b""))
-        require_alike([(text, fault) for text, fault, _ in told])
-        if self._call == "bcast":
-            data = comm.bcast(data, root)
-            return self._value if comm.rank == root else MPI.pickle.loads(data)
-        everyone = [data for _, _, data in told] if is_for_all else comm.gather(data, root)
-        return everyone and [MPI.pickle.loads(data) for data in everyone]
-
-    def _packed(self, pickle: Any) -> bytes:
-        """The object, pickled; empty where that cannot be, which is this rank's fault."""
-        try:
-            return bytes(pickle.dumps(self._value))
-        except Exception as error:  # an object's own code may raise anything
-            said = (str(error).splitlines() or [""])[0]
-            self._fault = (f"an object of type {type(self._value).__name__} cannot be pickled: "
-                           f"{type(error).__name__}: {said}")
-        return b""
+def _packed(value: Any, pickle: Any) -> bytes:
+    try:
+        return bytes(pickle.dumps(value))
+    except Exception as error:  # an object's own code may raise anything
+        said = (str(error).splitlines() or [""])[0]
+        raise CommError(f"an object of type {type(value).__name__} cannot be pickled: {type(error).__name__}: {said}"
+                        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from scaffe.collectives.errors import CommError
@@ -14,58 +15,39 @@ from scaffe.collectives.transport.host_memory import shortage
 from scaffe.collectives.tuning.device_choice import ONE_CARD, Links
 
 
-class NoWindows:
-    """The windows of one rank: no memory is shared."""
-
-    def find(self, array: Any) -> None:
-        """Returns None: no array lies in a window."""
-
-
-class NoOthers:
-    """Records no calls: no other rank's could differ."""
-
-    def record(self, call: object) -> None:
-        """Does nothing."""
-
-
 class OneRank:
     """The methods of Ranks for one rank: nothing is agreed on, sent or waited for."""
 
     def __init__(self) -> None:
         self.topology, self.patience = Topology([0]), 0.0
-        self.windows, self.calls, self.losses = NoWindows(), NoOthers(), None
+        self.windows: Any = SimpleNamespace(find=lambda array: None)  # no memory is shared
+        self.calls = SimpleNamespace(record=lambda call: None)
+        self.losses = None
         self.has_ended = False
+
+    def _nothing(self, *arguments: Any) -> None:
+        """There is nobody to agree with, to wait for or to lose."""
+
+    agree = refuse_on_helper = barrier = check_lost = free = _nothing
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """See Ranks. The values are the result."""
         if source is not array:
             memories.named(signature.memory).copy(array, source)
 
-    def submit(self, label: str, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
-        """See Ranks."""
+    def submit(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
         point = memories.named(signature.memory).point(after)
         self.run(signature, array, source)
-        return Request.completed(label, point)
-
-    def check_lost(self) -> None:
-        """See Ranks."""
-
-    def agree(self, signature: CallSignature) -> None:
-        """See Ranks."""
+        return Request.completed(f"rank 0: i{signature.collective}", point)
 
     def refuse(self, what: str, fault: str) -> NoReturn:
-        """See Ranks."""
         raise CommError(fault, everywhere=True)
-
-    def refuse_on_helper(self, signature: CallSignature) -> None:
-        """See Ranks."""
 
     def resolved_on_device(self, signature: CallSignature, array: Any, table: Any) -> CallSignature:
         """See Ranks. No device is set up where nothing moves."""
         return signature
 
     def alloc(self, asked: Allocation) -> Any:
-        """See Ranks."""
         n_elems, dtype, memory, fault = asked
         n_bytes = n_elems * dtype.itemsize
         if not fault and memory == "host":
@@ -75,42 +57,26 @@ class OneRank:
         return memories.named(memory).zeros(n_elems, dtype)
 
     def describe_device(self) -> str:
-        """See Ranks."""
         return "one rank by itself"
 
     def links(self) -> Links:
-        """See Ranks."""
         return Links(ONE_CARD)
 
-    def message_pair(self, array: Any) -> NoReturn:
-        """See Ranks."""
-        raise CommError("a message needs 2 ranks, this job has 1")
-
-    @property
-    def messages(self) -> NoReturn:
-        """See Ranks."""
-        raise CommError("a message needs 2 ranks, this job has 1")
-
     def fault_tolerant_messages(self) -> NoReturn:
-        """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
+
+    messages = property(fault_tolerant_messages)
+
+    def message_pair(self, array: Any) -> NoReturn:
+        self.fault_tolerant_messages()
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
-        """See Ranks."""
         return None, []
 
-    def free(self) -> None:
-        """See Ranks."""
-
     def end(self) -> NoReturn:
-        """See Ranks."""
         raise CommError("one rank by itself has none to lose")
 
-    def barrier(self) -> None:
-        """See Ranks."""
-
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
-        """See Ranks."""
         try:
             existing_rank("root", root, 1)
         except CommError as error:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance import ulfm
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
 from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import MAX_BYTES, existing_rank, integer
 from scaffe.collectives.runtime.freed_communicator import ForkAware
-from scaffe.collectives.runtime.pending_message import ANY, Envelope, PendingMessage
+from scaffe.collectives.transport.transport import PollBackoff
 
+ANY = -1
+"""As source or tag of a receive: whichever comes first."""
 MAX_TAG = 32_767
 """The largest that MPI promises."""
 LAST_TAG = MAX_TAG + 1
 """Of what follows a rank's last message; no MPI that we know has none that large."""
+
+
+class Envelope(NamedTuple):
+    """What is known of a message beside its contents."""
+
+    source: int
+    tag: int
+    n_bytes: int
 
 
 class Losses(Protocol):
@@ -30,6 +43,88 @@ class Losses(Protocol):
         """What to raise for an exception: RankLost for a loss, itself otherwise."""
 
 
+class PendingMessage:
+    """A send or a receive under way. The array belongs to it until `wait` returns or `test` gives an envelope.
+
+    Attributes:
+        dest: the rank that it is sent to; None: it receives.
+    """
+
+    def __init__(self, owner: PointToPoint, request: Any, array: np.ndarray, text: Callable[[], str],
+                 dest: int | None = None) -> None:
+        """Args:
+            owner: keeps it, and so the array, until it is done.
+            text: says in errors what it is.
+        """
+        self._owner, self.request, self._array, self._text = owner, request, array, text
+        self.dest = dest
+        self._status = owner.mpi.Status()
+        self._envelope: Envelope | None = None
+        owner.pending.add(self)
+
+    def test(self) -> Envelope | None:
+        """Asks whether it is done.
+
+        Returns:
+            The message's envelope; None while it is under way. That of a send names this rank.
+
+        Raises:
+            CommError: the message is longer than the array, or MPI fails.
+            RankLost: it is for a lost rank.
+        """
+        if self._envelope is None:
+            try:
+                if not self._owner.is_done(self, self._status):
+                    return None
+            except self._owner.mpi.Exception as error:
+                self._owner.pending.discard(self)
+                raise self._owner.failure(error, self._text()) from None
+            self.finish(self._status)
+        return self._envelope
+
+    def is_under_way(self) -> bool:
+        """Whether it is still under way; one that has failed is not."""
+        with suppress(CommError):
+            return self.test() is None
+        return False
+
+    def finish(self, status: Any) -> None:
+        """Records that MPI has completed it; ``status`` is mpi4py's."""
+        self._envelope = self._owner.envelope(status, self._array)
+        self._owner.pending.discard(self)
+
+    def wait(self, timeout: float | None = None) -> Envelope:
+        """Sleeps between polls until it is done.
+
+        Args:
+            timeout: seconds; None for the communicator's deadline, infinity for none.
+
+        Returns:
+            As `test` does.
+
+        Raises:
+            CommError: as `test` does; or the time has passed, and the message is still under way.
+        """
+        if (envelope := self.test()) is not None:
+            return envelope
+        limit = self._owner.deadline if timeout is None else timeout
+        waited, backoff = SuspendAwareClock(), PollBackoff()
+        backoff.start()
+        while (envelope := self.test()) is None:
+            if waited.seconds() > limit:
+                raise CommError(f"{self._text()}: not complete after {limit:g} s")
+            time.sleep(backoff.seconds())
+        return envelope
+
+    def cancel(self) -> None:
+        """Cancels a receive. A message that has come for it already is received and dropped."""
+        if self._envelope is None:
+            self.request.Cancel()
+            self.request.Wait(self._status)
+            self._envelope = Envelope(ANY, ANY, 0)
+            self._owner.pending.discard(self)
+
+
 class PointToPoint(ForkAware):
     """Sends and receives of one rank; `Communicator.messages`.
 
@@ -38,8 +133,6 @@ class PointToPoint(ForkAware):
     MPI_THREAD_MULTIPLE. What only one rank does wrong is its CommError alone.
 
     Attributes:
-        rank: this one.
-        n_ranks: how many there are.
         deadline: seconds after which waiting is an error.
         pending: messages under way.
         mpi: mpi4py's module; an import in every call would cost as much as the call.
@@ -50,8 +143,6 @@ class PointToPoint(ForkAware):
     def __init__(self, comm: Any, deadline: float, losses: Losses) -> None:
         """Args:
             comm: mpi4py communicator that nobody else uses.
-            deadline: see the class.
-            losses: of its ranks.
         """
         self._losses = losses
         self.rank: int = comm.rank
@@ -233,67 +324,3 @@ def _viewed(array: Any) -> np.ndarray:
 
 def _any(name: str, value: int) -> str:
     return f"any {name}" if value == ANY else f"{name} {value}"
-
-
-class FaultTolerantMessages(ForkAware):
-    """Sends and receives that survive the loss of ranks (`Communicator.fault_tolerant_messages`).
-
-    A call that fails by a lost rank raises RankLost once the loss is known; messages of other ranks come as before.
-    Nothing is revoked, so a rank that exchanges nothing with a lost one is not notified.
-
-    Attributes:
-        messages: the sends and receives; for one thread.
-    """
-
-    rank_attributes = ("_comm",)
-
-    def __init__(self, comm: Any, deadline: float) -> None:
-        """Args:
-            comm: mpi4py communicator that nobody else uses.
-            deadline: seconds after which waiting is an error.
-        """
-        self._comm, self._lost = comm, ()
-        self.messages = PointToPoint(comm, deadline, self)
-        self.invalidate_in_child()
-
-    def lost(self) -> tuple[int, ...]:
-        """The ranks known to be lost, ascending. Receives from any source no longer wait for them."""
-        failed = self._comm.Get_failed()
-        if failed.size > len(self._lost):
-            self._comm.Ack_failed(failed.size)
-            group = self._comm.Get_group()
-            self._lost = tuple(sorted(failed.Translate_ranks(None, group)))
-            group.Free()
-        failed.Free()
-        return self._lost
-
-    def agree(self, is_right: bool = True) -> bool:
-        """Returns when all ranks that are left have called it: the same on each of them.
-
-        Args:
-            is_right: what this rank says.
-
-        Returns:
-            Whether all say so, and nobody is lost of whom a rank has not heard.
-        """
-        from mpi4py import MPI
-
-        try:
-            return bool(self._comm.Agree(int(is_right)))
-        except MPI.Exception as error:
-            if not ulfm.is_loss(error):
-                raise
-            return False
-
-    def free(self) -> None:
-        """Frees the communicator; all ranks call it."""
-        self._comm.Free()
-
-    def check_peer(self, rank: int) -> None:
-        """Raises RankLost where that rank is known to be lost."""
-        if rank in self._lost:
-            raise RankLost(self._comm.rank, self._lost)
-
-    def as_rank_lost(self, error: Exception) -> Exception:
-        """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""
-        return RankLost(self._comm.rank, self.lost()) if ulfm.is_loss(error) else error

@@ -6,21 +6,23 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.fault_tolerance.fencing import FENCE
 from scaffe.collectives.fault_tolerance.losses import Losses, loss_notification
 from scaffe.collectives.launch import may_use_threads
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import groups, memories
-from scaffe.collectives.runtime.arguments import Allocation, CallSignature
-from scaffe.collectives.runtime.backend import Backend, SharedLevels
+from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.arguments import Allocation, CallSignature, place_in_split
+from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.device_on_demand import DeviceOnDemand, device_call
 from scaffe.collectives.runtime.engine import Engine
+from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
 from scaffe.collectives.runtime.helper_threads import ProgressThread, Watch
 from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.mpi_calls import MpiCalls, ObjectCall
-from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages, PointToPoint
-from scaffe.collectives.shared.node import NodeGroup
+from scaffe.collectives.runtime.mpi_calls import MpiCalls, exchange
+from scaffe.collectives.runtime.point_to_point import PointToPoint
+from scaffe.collectives.shared.node import NodeGroup, node_comm
 from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.host_memory import shortage
@@ -40,12 +42,6 @@ class Ranks:
 
     Attributes:
         comm: mpi4py communicator that is ours alone.
-        topology: which rank sits on which node.
-        windows: memory that the node's ranks share.
-        engine: the caller's.
-        calls: what this rank has called, to find out where others call something else.
-        messages: between two ranks.
-        on_device: device memory, once a call needs it.
         losses, check_lost, has_ended: what is known of losses; raises RankLost after one; whether all ranks know.
         patience: seconds after which waiting ends the job.
     """
@@ -53,10 +49,8 @@ class Ranks:
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
                  node_of_rank: Sequence[Hashable] | None = None, parent: Losses | None = None) -> None:
         """Args:
-            comm: see the class.
             deadline: seconds after which a peer that does not come is missing.
             give_up: ends the job with a line when a peer is missing.
-            node_of_rank, parent: as Communicator has them.
         """
         self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, parent), give_up, False
         self.check_lost = self.losses.check
@@ -68,56 +62,36 @@ class Ranks:
         comm = self.comm
         if not self.losses.fault:
             FENCE.watch(comm, deadline)
-        self._node_comm = groups.node_comm(comm, node_of_rank, self.losses.register)
+        self._node_comm = node_comm(comm, node_of_rank, self.losses.register)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm, comm)
         self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
         self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare)
         self.engine = self._make_engine(backs_off=False)
+        self.run = self.engine.run
         self._helper = self._make_engine(backs_off=True) if has_threads else None
         self._progress = ProgressThread()
         self.messages = PointToPoint(self._dup(comm), self.patience, self.losses)
         self._fault_tolerant: list[FaultTolerantMessages] = []
 
-    def run(self, signature: CallSignature, array: Any, source: Any) -> None:
-        """Runs a collective, which is recorded and agreed on, on the caller's thread.
-
-        On a device it follows what the caller's current stream has been given, and that stream follows it.
-        """
-        engine = self.engine
-        try:
-            point = engine.run(signature, array, source, engine.backends[signature.memory].point(None))
-        except Exception as error:
-            raise self._failed(error) from error.__cause__
-        if point is not None:
-            point.hold_and_end()
-
-    def submit(self, label: str, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
-        """Runs a collective, which is recorded and agreed on, on the helper thread.
-
-        It runs at once where MPI does not let two threads call it.
-
-        Args:
-            label: names the collective in errors.
-            signature: of the call.
-            array: flat, worked on in place.
-            source: where its values are.
-            after: on a device, the event that it follows; None for the end of the caller's current stream.
-        """
-        helper, after = self._helper, self.engine.backends[signature.memory].point(after)
+    def submit(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
+        """As `run`, on the helper thread; at once where MPI does not let two threads call it."""
+        helper, label = self._helper, f"rank {self.comm.rank}: i{signature.collective}"
+        if self.engine.backends[signature.memory].streams is not None:
+            after = Point.of(after)
         if helper is None:
-            return Request.completed(label, self.engine.run(signature, array, source, after))
-        return self._progress.submit(label, partial(self._run_on_helper, helper, signature, array, source, after),
-                                     helper.watch.text)
+            return Request.completed(label, self.engine.run(signature, array, source, after, holds=False))
+        task = partial(self._run_on_helper, helper, signature, array, source, after)
+        return self._progress.submit(label, task, helper.watch.text)
 
-    def _run_on_helper(self, helper: Engine, *call: Any) -> Any:
-        self.on_device.take_gpu()
-        try:
-            self.losses.check()
-            return helper.run(*call)
-        except Exception as error:
-            raise self._failed(error) from error.__cause__
+    def _run_on_helper(self, helper: Engine, signature: CallSignature, array: Any, source: Any,
+                       after: Any) -> Point | None:
+        if self.on_device.device is not None:
+            self.on_device.take_gpu()
+        if self.losses.has_loss:
+            raise self.losses.error()
+        return helper.run(signature, array, source, after, holds=False)
 
     def _failed(self, error: Exception) -> Exception:
         """What to raise where a collective has failed: an MPI that fails may do so since ranks made different calls."""
@@ -138,26 +112,19 @@ class Ranks:
 
     @loss_notification
     def agree(self, signature: CallSignature) -> None:
-        """Records a call and checks that all ranks make it.
-
-        Raises:
-            CommError: the same on every rank, where they do not or it cannot be done.
-        """
+        """Records a call and checks that all ranks make it. Raises CommError: the same on every rank, where they do not
+        or it cannot be done."""
         with self.calls.recorded(signature):
             self.engine.agree(signature)
 
     @loss_notification
     def compare(self, call: str, fault: str) -> None:
-        """As `Engine.compare`, recorded."""
         with self.calls.recorded(call):
             self.engine.compare(call, fault)
 
     def refuse(self, what: str, fault: str) -> NoReturn:
-        """This rank's call of `what` cannot be: the others learn it where they ask whether all agree.
-
-        Raises:
-            CommError: always, the same on every rank.
-        """
+        """This rank's call of `what` cannot be: the others learn it where they ask whether all agree. Raises CommError
+        always, the same on every rank."""
         self.compare(f"{what} that cannot be: {fault}", fault)
         raise CommError(fault)
 
@@ -167,7 +134,6 @@ class Ranks:
 
     @loss_notification
     def device(self, signature: CallSignature) -> Device:
-        """See `DeviceOnDemand.setup`."""
         return self.on_device.setup(signature)
 
     @loss_notification
@@ -193,16 +159,13 @@ class Ranks:
         return self.device(device_call("alloc", n_elems, dtype.name)).alloc(n_elems, dtype)
 
     def describe_device(self) -> str:
-        """Says how device buffers travel; all ranks call it."""
         return self.device(device_call("describe_device")).describe()
 
     def links(self) -> Links:
-        """Describes what joins the GPUs of all ranks; all ranks call it."""
         return self.device(device_call("links")).links
 
     @loss_notification
     def message_pair(self, array: Any) -> Callable[[], None]:
-        """See Engine.message_pair; on a device, all ranks call it."""
         memory = memories.of(array)
         flat = memory.flat(array)
         if memory is memories.DEVICE:
@@ -211,19 +174,33 @@ class Ranks:
 
     @loss_notification
     def split(self, color: Any, key: Any) -> tuple[Any, list[int]]:
-        """See Communicator.split; returns as `groups.split` does."""
-        return groups.split(self.comm, self.topology, color, key, self.compare)
+        """Arguments as in `Communicator.split`. Returns mpi4py's communicator of the ranks of this color, None without
+        one; and the node of each of them."""
+        from mpi4py import MPI
+
+        fault = ""
+        try:
+            color, key = place_in_split(None if color == MPI.UNDEFINED else color, key)
+        except CommError as error:
+            fault = str(error)
+        self.compare("split", fault and f"split: {fault}")
+        made = self.comm.Split(MPI.UNDEFINED if color is None else color, key)
+        if made == MPI.COMM_NULL:
+            return None, []
+        return made, [self.topology.node_of_rank[rank] for rank in made.allgather(self.comm.rank)]
 
     def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
-        """See Communicator.subset; returns as `groups.split` does."""
-        return groups.subset(self.comm, self.topology, ranks)
+        """Makes a communicator of some ranks, who alone call it; returns as `split` does."""
+        group = self.comm.Get_group()
+        chosen = group.Incl(ranks)
+        made = self.comm.Create_group(chosen)
+        chosen.Free()
+        group.Free()
+        return made, [self.topology.node_of_rank[rank] for rank in ranks]
 
     def end(self) -> Any:
-        """After a loss: ends what still runs, nobody uses these ranks again.
-
-        Returns:
-            mpi4py's communicator, which is revoked.
-        """
+        """After a loss: ends what still runs, nobody uses these ranks again. Returns mpi4py's communicator, which is
+        revoked."""
         self.losses.end()
         self._progress.stop()
         for engine, _, _ in self._engines:
@@ -231,43 +208,55 @@ class Ranks:
         return self.comm
 
     def fault_tolerant_messages(self) -> FaultTolerantMessages:
-        """See Communicator.fault_tolerant_messages."""
         self._fault_tolerant.append(FaultTolerantMessages(self.comm.Dup(), self.patience))
         return self._fault_tolerant[-1]
 
     @loss_notification
     def free(self) -> None:
-        """See Communicator.free."""
+        """Ends the watching threads, then frees what these ranks hold of MPI; after a loss only the threads end."""
         self._progress.stop()
         messages = [self.messages, *(each.messages for each in self._fault_tolerant)]
         if not self.losses.has_loss:
             fault = next(filter(None, (each.fault() for each in messages)), "")
             self.compare("free", fault and f"free: {fault}")
-        groups.free_resources(self._engines, messages, self._fault_tolerant, self.calls, self.on_device.device,
-                              self.losses)
+        for engine, _, _ in self._engines:
+            engine.watch.close()
+            engine.watch.join()
+        if self.losses.has_loss:
+            self.losses.close()
+            return
+        if self.on_device.device is not None:
+            self.on_device.device.free()
+        for each in messages:
+            each.drain()
+        self.calls.drain()
+        for engine, node, _ in self._engines:
+            engine.free()
+            node.free()
+        for own in self._fault_tolerant:
+            own.free()
+        self.losses.free()
 
     @loss_notification
     def barrier(self) -> None:
-        """Returns when every rank has called it."""
         self.calls.record("barrier")
         with self.engine.watch.for_any("barrier"):
             self.comm.Barrier()
 
     @loss_notification
     def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
-        """See `objects.ObjectCall`."""
-        made = ObjectCall(call, value, root, self.comm)
-        with self.calls.recorded(made.text), self.engine.watch.for_any(made.text):
-            return self.losses.checked(made.run())
+        """Exchanges objects; arguments and result as `mpi_calls.exchange` has them."""
+        text = f"{call} of objects" + ("" if call == "allgather" else f" (root {root!r})")
+        with self.calls.recorded(text), self.engine.watch.for_any(text):
+            return self.losses.checked(exchange(self.comm, text, call, value, root))
 
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)
-        levels = SharedLevels(node, self.topology, self.comm.rank)
         watch = Watch(self.comm.rank, self.patience, self.losses.unless_lost(self._give_up), self._check_calls,
                       lambda: self.losses.or_default(self.calls.late, []))
         comm = self._dup(self.comm)
-        host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
-        engine = Engine(comm, self.topology, watch, host)
+        host = Backend(HostTransport(comm, backs_off), node, {"mpi": MpiCalls(comm)})
+        engine = Engine(comm, self.topology, watch, host, self._failed)
         self._engines.append((engine, node, backs_off))
         return engine
 

@@ -27,30 +27,18 @@ Known = list[CallSignature | None]
 
 
 class Resolver:
-    """Signatures of the calls of one communicator.
-
-    Attributes:
-        as_if_shared: whether private memory gets the algorithms that shared windows do.
-    """
+    """Signatures of the calls of one communicator; which algorithms its ranks can use, and how `auto` chooses."""
 
     def __init__(self, rank: int, ranks: Ranks | OneRank, selector: Selector) -> None:
-        """Args:
-            rank: this one.
-            ranks: those that have to agree.
-            selector: chooses algorithm and chunk.
-        """
         self._rank, self._ranks, self._selector = rank, ranks, selector
         self._find, self._record = ranks.windows.find, ranks.calls.record
         self._known: dict[tuple[Any, ...], Known] = {}
-        self.as_if_shared = False
+        self._as_if_shared = False
 
     def resolve(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None, is_on_helper: bool = False) -> Resolved:
-        """Records a call that all ranks make; see Communicator for the arguments.
-
-        Raises:
-            CommError: the same on every rank, where one cannot make the call or they differ.
-        """
+        """Records a call that all ranks make; see Communicator for the arguments. Raises CommError: the same on every
+        rank, where one cannot make the call or they differ."""
         if out is None and type(array) is np.ndarray and array.flags.carray and type(root) is type(chunk_bytes) is int:
             key = (collective, algorithm, array.size, array.dtype, op, root, chunk_bytes, is_on_helper)
             try:
@@ -65,14 +53,32 @@ class Resolver:
                     return signature, flat, flat
         return self._resolve_anew(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper)
 
+    def can(self, collective: str, algorithm: str) -> bool:
+        """Whether `algorithm` can do `collective` on these ranks; False for an unknown name."""
+        with suppress(CommError):
+            return self._selector.can(collective, parse(algorithm))
+        return False
+
+    def check(self, algorithm: str) -> None:
+        """Raises CommError, the same on every rank, unless an algorithm has that name."""
+        try:
+            parse(algorithm)
+        except CommError as error:
+            raise CommError(str(error), everywhere=True) from None
+
+    def choose_as_if_shared(self) -> None:
+        """Gives private memory the algorithms of memory from `alloc` from now on. Every rank calls it."""
+        self._as_if_shared = True
+
     def bandwidth_bytes(self, collective: str, array: Any) -> int:
-        """See Algorithms.bandwidth_bytes."""
+        """The least length of a part of `array`, in bytes, at which bandwidth and not latency decides the time of
+        `collective` on it, by the tuned table; 0 on one rank."""
         if isinstance(self._ranks, OneRank):
             return 0
         if memories.of(array) is memories.DEVICE:
             return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
         topology = self._ranks.topology
-        lies_there = self.as_if_shared or self._find(memories.HOST.flat(array)) is not None
+        lies_there = self._as_if_shared or self._find(memories.HOST.flat(array)) is not None
         is_shared = topology.n_nodes < topology.n_ranks and lies_there
         return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")
 
@@ -112,7 +118,7 @@ class Resolver:
         bounded("chunk_bytes", chunk_bytes, 0)
         return CallSignature(collective, parse(algorithm), 0, "", op, root, chunk_bytes)
 
-    def _signature(self, how: CallSignature, memory: memories.Memory, flat: Any,
+    def _signature(self, how: CallSignature, memory: memories.HostMemory, flat: Any,
                    is_on_helper: bool) -> tuple[tuple[int, ...], CallSignature]:
         """The resolved signature of the call on `flat`, and for which indices of Known it holds."""
         if memory is memories.DEVICE:
@@ -122,7 +128,7 @@ class Resolver:
         if is_on_helper and algorithm.selection:
             algorithm = replace(algorithm, selection="own")
         private, shared = (self._selector.choose(how.collective, algorithm, how.chunk_bytes, flat.nbytes, is_shared)
-                           for is_shared in (self.as_if_shared, bool(algorithm.selection)))
+                           for is_shared in (self._as_if_shared, bool(algorithm.selection)))
         which: tuple[int, ...] = (0, 1)
         if private != shared:
             which = (0,) if self._find(flat) is None else (1,)
@@ -143,7 +149,7 @@ class Resolver:
         self._ranks.agree(signature)
         return signature, flat
 
-    def _leaving_one_per_node(self, how: CallSignature, memory: memories.Memory, flat: Any) -> CallSignature:
+    def _leaving_one_per_node(self, how: CallSignature, memory: memories.HostMemory, flat: Any) -> CallSignature:
         algorithm, topology = how.algorithm, self._ranks.topology
         if topology.n_ranks > 1 and flat.size:
             if memory is memories.DEVICE or self._find(flat) is None:
@@ -165,38 +171,6 @@ def _like(array: Any, out: Any) -> Any:
     return out
 
 
-def _require_writable(memory: memories.Memory, array: Any) -> None:
+def _require_writable(memory: memories.HostMemory, array: Any) -> None:
     if not memory.is_writable(array):
         raise CommError("the collective writes into its array, which is read-only: give a copy, or `out`")
-
-
-class Algorithms:
-    """Which algorithms the ranks of a communicator can use, and how `auto` chooses: `Communicator.algorithms`."""
-
-    def __init__(self, resolver: Resolver, selector: Selector) -> None:
-        """Args:
-            resolver, selector: the communicator's.
-        """
-        self._resolver, self._selector = resolver, selector
-
-    def can(self, collective: str, algorithm: str) -> bool:
-        """Whether `algorithm` can do `collective` on these ranks; False for an unknown name."""
-        with suppress(CommError):
-            return self._selector.can(collective, parse(algorithm))
-        return False
-
-    def check(self, algorithm: str) -> None:
-        """Raises CommError, the same on every rank, unless an algorithm has that name."""
-        try:
-            parse(algorithm)
-        except CommError as error:
-            raise CommError(str(error), everywhere=True) from None
-
-    def bandwidth_bytes(self, collective: str, array: Any) -> int:
-        """The least length of a part of `array`, in bytes, at which bandwidth and not latency decides the time of
-        `collective` on it, by the tuned table; 0 on one rank."""
-        return self._resolver.bandwidth_bytes(collective, array)
-
-    def choose_as_if_shared(self) -> None:
-        """Gives private memory the algorithms of memory from `alloc` from now on. Every rank calls it."""
-        self._resolver.as_if_shared = True

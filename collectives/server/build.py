@@ -15,7 +15,7 @@ from scaffe.collectives.server.nodes.proxy import Proxy
 from scaffe.collectives.server.nodes.transfers import RowPlacement
 from scaffe.collectives.server.protocol.keeper import Keeper
 from scaffe.collectives.server.protocol.mailbox import Mailbox
-from scaffe.collectives.server.shards.copies import Copier, CopySchedule, Stage, stage_of, updates_a_round
+from scaffe.collectives.server.shards.copies import CopySchedule, Stage, stage_of, updates_a_round
 from scaffe.collectives.server.shards.service import Service
 from scaffe.collectives.server.shards.shard import Part, Rule, all_steps
 from scaffe.collectives.server.tables.roles import Roles
@@ -23,17 +23,7 @@ from scaffe.collectives.server.tables.table import Index, Table
 
 
 class Build:
-    """Builds the parts of one rank.
-
-    Args:
-        rank: this one.
-        roles: of all ranks.
-        slack: the server's.
-        batches: for each worker of all nodes, the indexes of its batches.
-        joint: the joint batches with slack 0; None with more.
-        store: the node's memory.
-        fail: called in a thread with the error that ended it.
-    """
+    """Builds the parts of one rank. ``joint``: the joint batches with slack 0; None with more."""
 
     def __init__(self, rank: int, roles: Roles, slack: float, batches: Sequence[Sequence[Index]],
                  joint: frozenset[int] | None, store: Store, fail: Callable[[BaseException], None]) -> None:
@@ -61,23 +51,19 @@ class Build:
                 for table, rule in rules.items()}
 
     def service(self, parts: Mapping[Table, Part]) -> Service:
-        """Start the rank's shard."""
         number, store = self._roles.shards.index(self._rank), self._store
         joint = self._joint or frozenset()
         steps = all_steps(number, parts, self._batches, store, joint)
         keeper = Keeper(self._roles.members(self._node), self._slack, joint)
-        service = Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
-                          store.gateway_mail.get(self._rank), self._copier(number), self._fail)
+        tables = list(store.values)
+        stage = None if self._roles.copy_node(number) is None else self._stage(number)
+        schedule = CopySchedule(stage.chunks if stage else (), len(tables),
+                                updates_a_round(len(self._roles.workers), self._slack))
+        service = Service(number, keeper, steps, store, store.gateway_mail.get(self._rank), (schedule, stage),
+                          [tables.index(index.table) for index in self._batches[0]], self._fail)
         if self._rank not in self._roles.workers:  # a worker looks by itself
             service.look = store.tier.look
         return service
-
-    def _copier(self, shard: int) -> Copier:
-        tables = list(self._store.values)
-        stage = None if self._roles.copy_node(shard) is None else self._stage(shard)
-        a_round = updates_a_round(len(self._roles.workers), self._slack)
-        schedule = CopySchedule(stage.chunks if stage else (), len(tables), a_round)
-        return Copier(schedule, stage, [tables.index(index.table) for index in self._batches[0]])
 
     def _stage(self, shard: int) -> Stage:
         return stage_of(self._store, shard, len(self._roles.shards))
@@ -90,16 +76,8 @@ class Build:
 
 
 def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> Communicator | None:
-    """Broadcasts initial values to the other nodes. Collective.
-
-    Args:
-        ranks: all ranks.
-        store: this node's memory; on the first rank's node the values are there.
-        given: names of the tables that have such values.
-
-    Returns:
-        A communicator of all ranks for the messages between nodes; None on a single node.
-    """
+    """Broadcasts initial values to the other nodes. Collective. ``store``: this node's memory; on the first rank's node
+    the values are there. Returns a communicator of all ranks for the messages between nodes; None on a single node."""
     if ranks.topology.n_nodes == 1:
         return None
     leaders = ranks.split(0 if ranks.node_rank == 0 else None)

@@ -16,12 +16,7 @@ from scaffe.collectives.shared.node import alive
 
 
 class FailureDetector:
-    """Checks, while this rank waits, whether the others still live and this rank's own threads still work.
-
-    Args:
-        communicator: all ranks.
-        roles: who is a worker and who holds which shard.
-    """
+    """Checks, while this rank waits, whether the others still live and this rank's own threads still work."""
 
     def __init__(self, communicator: Communicator, roles: Roles) -> None:
         self._communicator, self._roles = communicator, roles
@@ -36,10 +31,6 @@ class FailureDetector:
 
     def check(self, what: str, waited: float) -> None:
         """Checks whether a wait can still succeed.
-
-        Args:
-            what: what is waited for, for the error.
-            waited: seconds so far.
 
         Raises:
             RankLost: a rank is known to be lost, or a process of this node is dead.

@@ -137,7 +137,6 @@ def wait_for(address: int, epoch: Any, n_polls: int, timespec: np.ndarray) -> bo
     """Waits until a shared word has reached a value.
 
     Args:
-        address: of the word.
         epoch: uint32, the value.
         n_polls: how often to poll, yielding the core in between, before sleeping in the kernel.
         timespec: int64, shape (2,): seconds and nanoseconds after which to give up.

@@ -32,12 +32,10 @@ def fold(typing_context: Any, op: Any, n_lanes: Any, addresses: Any, offset: Any
     """Computes target = ((a op b) op c) ... on `n_lanes` numbers, and asks for those that will be next.
 
     Args:
-        typing_context: numba's.
         op: constant: 0 sum, 1 max, 2 min, 3 prod.
         n_lanes: constant: how many numbers.
         addresses: tuple of the sources' addresses.
         offset: bytes added to all addresses, the target's too.
-        target: address; may be one of the sources.
         like: an array of the numbers' dtype; half-precision numbers are uint16, rounded after every operation.
     """
     operation, lanes, element = _OPS[op.literal_value], n_lanes.literal_value, like.dtype
@@ -122,8 +120,6 @@ def combine(addresses: tuple[int, ...], target: int, n_elems: int, like: np.ndar
 
     Args:
         addresses: of two to five buffers.
-        target: address; may be one of them.
-        n_elems: length of each buffer.
         like: an array of their dtype (float16 as uint16, see `bits`).
         op: 0 sum, 1 max, 2 min, 3 prod.
     """
@@ -154,8 +150,6 @@ def combine_ranks(addresses: np.ndarray, sources: np.ndarray, targets: np.ndarra
         addresses: int64, shape (ranks,): where each rank's buffer begins.
         sources: int64, ranks that are read.
         targets: int64, ranks that are written.
-        start: first element.
-        end: one past the last element.
         block: scratch of the buffers' dtype; its length is the step.
         op: as in `combine`.
     """
@@ -200,14 +194,8 @@ def copy_range(addresses: np.ndarray, source: int, targets: np.ndarray, start_by
 
 
 def block_for(dtype: np.dtype[Any]) -> np.ndarray:
-    """Allocates the scratch block of `combine_ranks`.
-
-    Args:
-        dtype: of the buffers.
-
-    Returns:
-        BLOCK_BYTES of that dtype, float16 as uint16, uninitialised.
-    """
+    """Allocates the scratch block of `combine_ranks`. Returns BLOCK_BYTES of that dtype, float16 as uint16,
+    uninitialised."""
     return bits(np.empty(BLOCK_BYTES // np.dtype(dtype).itemsize, dtype))
 
 

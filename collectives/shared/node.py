@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from scaffe.collectives.errors import CommError, RankLost
-from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock
+from scaffe.collectives.fault_tolerance.fencing import SuspendAwareClock, this_process
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
+from scaffe.environment import RANKS_PER_NODE
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -24,18 +26,35 @@ POLLS = 100  # of a word, yielding the core in between, before sleeping: measure
 STAGE_BYTES = 512 << 10  # a rank's share of the staging memory: the node's shares stay in the last-level cache
 
 
-class NodeCall(NamedTuple):
-    """What a rank calls: equal on all ranks of the node, or they disagree.
+def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, register: Callable[[Any], Any]) -> Any:
+    """Makes a communicator of the ranks that share memory with this one and, where labels are given, have its label.
 
-    Attributes:
-        collective: its name.
-        n_elems: length of the flat array.
-        dtype: its dtype's name.
-        op: sum, max, min or prod.
-        root: of reduce, bcast and gather.
-        location: window number and byte offset in it; None for private memory.
-        parts: as `schedule.segments` has them.
+    Args:
+        register: is given every communicator that is made, and returns it.
+
+    Raises:
+        CommError: on all ranks, where there is not one label per rank.
     """
+    from mpi4py import MPI
+
+    if MPI.Group.Difference(comm.Get_group(), MPI.COMM_WORLD.Get_group()).size:
+        # some were started separately: Open MPI 5 does not know which share memory. Those do that see one's processes
+        machine = (*this_process().machine, socket.gethostname())
+        node = register(comm.Split(comm.allgather(machine).index(machine), comm.rank))
+    else:
+        node = register(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
+    per_node = RANKS_PER_NODE.get()
+    if node_of_rank is not None:
+        if len(node_of_rank) != comm.size:
+            raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",
+                            everywhere=True)
+        return register(node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank))
+    return register(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
+
+
+class NodeCall(NamedTuple):
+    """What a rank calls: equal on all ranks of the node, or they disagree. ``root``: of reduce, bcast and gather;
+    ``location``: window number and byte offset in it; None for private memory."""
 
     collective: str
     n_elems: int
@@ -51,14 +70,8 @@ class NodeGroup:
 
     def __init__(self, node_comm: Intracomm, windows: Windows, deadline: float,
                  waiting: Callable[[], None] = lambda: None) -> None:
-        """Sets the group up; all ranks of the node call it.
-
-        Args:
-            node_comm: the node's ranks.
-            windows: the memory that they share.
-            deadline: seconds after which a missing peer is an error.
-            waiting: called now and then while peers are waited for.
-        """
+        """Sets the group up; all ranks of the node call it. ``deadline``: seconds after which a missing peer is an
+        error; ``waiting``: called now and then while peers are waited for."""
         self._comm = node_comm
         self.rank, self.n_ranks = node_comm.rank, node_comm.size
         self._deadline, self._waiting = deadline, waiting
@@ -77,10 +90,7 @@ class NodeGroup:
 
         Args:
             collective: reduce, bcast, allreduce, reduce_scatter, allgather or gather.
-            array: flat, of the same length on all ranks; overwritten.
-            op: sum, max, min or prod.
             root: of reduce, bcast and gather.
-            parts: as `schedule.segments` has them.
 
         Raises:
             CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places
@@ -119,19 +129,21 @@ class NodeGroup:
 
     def _pass(self, call: NodeCall, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype[Any]) -> None:
         self._epoch = (self._epoch + 1) & 0xFFFFFFFF
-        waited, arrived = SuspendAwareClock(), False
+        if (block := self._blocks.get(dtype)) is None:
+            block = self._blocks[dtype] = kernels.block_for(dtype)
+        clock: SuspendAwareClock | None = None  # of a wait that takes longer than one look
         while True:
             status = passes.run_pass(
-                self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), arrived, _digest(call),
-                tables.chunks, tables.sources, tables.targets, addresses, self._block(dtype), OPS.index(call.op),
+                self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), clock is not None, _digest(call),
+                tables.chunks, tables.sources, tables.targets, addresses, block, OPS.index(call.op),
                 POLLS, LIVENESS_INTERVAL,
             )  # fmt: skip
             if status == passes.COMPLETE:
                 return
             if status == passes.MISMATCHED:
                 self._disagree(call)
-            arrived = True
-            self._check_peers(waited.seconds())
+            clock = clock or SuspendAwareClock()
+            self._check_peers(clock.seconds())
 
     def _disagree(self, call: NodeCall) -> NoReturn:
         everyone = self._comm.allgather(call)
@@ -149,11 +161,6 @@ class NodeGroup:
                 raise RankLost(self._names[self.rank][1], [name], f": its process {pid} is dead")
             if waited > self._deadline:
                 raise CommError(f"rank {self._names[self.rank][1]} waited {waited:.0f} s for rank {name}")
-
-    def _block(self, dtype: np.dtype[Any]) -> np.ndarray:
-        if dtype not in self._blocks:
-            self._blocks[dtype] = kernels.block_for(dtype)
-        return self._blocks[dtype]
 
 
 def _text(call: NodeCall) -> str:

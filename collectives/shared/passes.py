@@ -82,16 +82,8 @@ def _work(channel: int, epoch: Any, chunks: np.ndarray, sources: np.ndarray, tar
 
 
 def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
-    """Lists the ranks that a pass waits for.
-
-    Args:
-        channel: its address.
-        n_ranks: of the node.
-        epoch: the pass.
-
-    Returns:
-        Ranks that have not arrived; all ranks where every one has, since any may be at work on a chunk.
-    """
+    """Lists the ranks that a pass waits for. Returns ranks that have not arrived; all ranks where every one has, since
+    any may be at work on a chunk."""
     late = [rank for rank in range(n_ranks) if not reached(channel + PEERS + LINE_BYTES * rank, epoch)]
     return late or list(range(n_ranks))
 
@@ -103,9 +95,6 @@ def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, s
     """Runs a pass on this rank.
 
     Args:
-        channel: its address.
-        rank: this rank, of the node.
-        n_ranks: of the node.
         epoch: uint32, the pass.
         arrived: False at first, True when called again after TIMED_OUT.
         signature: int64, of the call; must be the same on all ranks.
@@ -113,10 +102,7 @@ def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, s
         sources: int64, per segment a count and the ranks that are read.
         targets: int64, per segment a count and the ranks that are written.
         addresses: int64, shape (n_ranks,): the first byte of each rank's buffer.
-        block: scratch of the buffers' dtype.
         op: 0 sum, 1 max, 2 min, 3 prod.
-        n_polls: as in futex.wait_for.
-        timespec: as in futex.wait_for.
 
     Returns:
         COMPLETE, TIMED_OUT or MISMATCHED.

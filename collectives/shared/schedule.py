@@ -52,18 +52,7 @@ class Tables:
 
 def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: int, start: int, end: int,
            parts: tuple[Part, ...] = ()) -> Tables:
-    """Plans the pass over a part of a collective's elements.
-
-    Args:
-        collective: its name.
-        n_ranks: of the node.
-        n_elems: length of the whole buffer.
-        root: of reduce, bcast and gather.
-        item_bytes: bytes per element.
-        start: first element of the pass.
-        end: one past its last element.
-        parts: see `segments`.
-    """
+    """Plans the pass over a part of a collective's elements."""
     cut = clipped(segments(collective, n_ranks, n_elems, root, parts), start, end)
     return Tables(
         chunks(cut, chunk_elems(end - start, n_ranks, item_bytes)),
@@ -81,9 +70,6 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
     Args:
         collective: its name: one of all ranks' collectives, gather, which copies every part to the root, or reduce or
             reduce_scatter with DOUBLED at its end.
-        n_ranks: of the node.
-        n_elems: length of the whole buffer.
-        root: of reduce, bcast and gather.
         parts: of reduce_scatter, allgather and gather: who owns which elements; none for parts in the ranks' order, as
             equal as can be. Elements that nobody owns are left as they are.
 
@@ -114,11 +100,6 @@ def chunk_elems(n_elems: int, n_ranks: int, item_bytes: int) -> int:
     """Chooses how many elements a rank takes at a time.
 
     Small enough to balance the ranks' work, large enough that taking a chunk (an atomic add) costs little beside it.
-
-    Args:
-        n_elems: length of the pass.
-        n_ranks: of the node.
-        item_bytes: bytes per element.
     """
     share = n_elems * item_bytes // (n_ranks * CHUNKS_PER_RANK)
     return max(min(share, CHUNK_BYTES), LEAST_CHUNK_BYTES) // item_bytes

@@ -46,8 +46,6 @@ def attach(pid: int, fd: int, n_bytes: int, populate: bool = False) -> mmap.mmap
     """Map memory that another process of this node has created, through /proc.
 
     Args:
-        pid: the process.
-        fd: its descriptor.
         n_bytes: as in ``create``.
         populate: map all pages at once, so that using them does not fault.
 
@@ -76,7 +74,6 @@ class WindowSlice:
     """Where an array lies among the shared windows.
 
     Attributes:
-        serial: the window's number, the same on all ranks.
         offset: bytes from the window's start to the array.
         addresses: int64, shape (ranks of the node,): where that byte of each rank's window is mapped in this process.
     """
@@ -100,7 +97,6 @@ class Windows:
 
     def __init__(self, node_comm: Intracomm, comm: Intracomm) -> None:
         """Args:
-            node_comm: the ranks that share memory.
             comm: the ranks of all nodes, which allocate together: where one has no memory the others hear of it.
         """
         self._comm, self._all = node_comm, comm
@@ -150,24 +146,19 @@ class Windows:
         last, found = self._last  # a call looks twice, and is often repeated on the same array
         if last() is array:
             return found
-        found = self._find(array) if array.nbytes else None
-        self._last = weakref.ref(array), found
-        return found
-
-    def _find(self, array: np.ndarray) -> WindowSlice | None:
+        found, n_bytes = None, array.nbytes
         address = array.__array_interface__["data"][0]  # half of what array.ctypes.data costs
         bases = self._bases  # another thread may unmap another window meanwhile
         index = bisect_right(bases, address) - 1
-        window = self._windows.get(bases[index]) if index >= 0 else None
-        if window is None or address + array.nbytes > bases[index] + window[1]:
-            return None
-        serial, _, addresses = window
-        known = (serial, address - bases[index])
-        found = self._slices.get(known)
-        if found is None:
-            if len(self._slices) >= SLICES_KEPT:
-                self._slices = {}
-            self._slices[known] = found = WindowSlice(*known, addresses + known[1])
+        window = self._windows.get(bases[index]) if index >= 0 and n_bytes else None
+        if window is not None and address + n_bytes <= bases[index] + window[1]:
+            known = (window[0], address - bases[index])
+            found = self._slices.get(known)
+            if found is None:
+                if len(self._slices) >= SLICES_KEPT:
+                    self._slices = {}
+                self._slices[known] = found = WindowSlice(*known, window[2] + known[1])
+        self._last = weakref.ref(array), found
         return found
 
     def on_rank(self, array: np.ndarray, rank: int) -> np.ndarray:
@@ -175,7 +166,6 @@ class Windows:
 
         Args:
             array: this rank's, in a window; the result keeps the window mapped.
-            rank: of the node.
 
         Returns:
             That rank's memory, read-only, same shape and dtype.

@@ -36,7 +36,6 @@ class PollBackoff:
         self._n_open += 1
 
     def done(self) -> None:
-        """A message is done."""
         self._n_open -= 1
         self._n_done += 1
 
@@ -53,19 +52,16 @@ class PolledMessage:
 
     def __init__(self, request: Any, backoff: PollBackoff) -> None:
         """Args:
-            request: mpi4py's, inactive.
             backoff: shared by all messages of a thread.
         """
         self.Free = request.Free
         self._start, self._test, self._backoff = request.Start, request.Test, backoff
 
     def Start(self) -> None:
-        """See transport.Message."""
         self._backoff.start()
         self._start()
 
     def Wait(self) -> None:
-        """See transport.Message."""
         while not self._test():
             time.sleep(self._backoff.seconds())
         self._backoff.done()
@@ -88,11 +84,8 @@ class Message(Protocol):
 
 
 class Transport(Protocol):
-    """Makes messages from slices of one kind of memory, and sums there.
-
-    Attributes:
-        tag: what the messages made from now on carry; messages of different tags never meet.
-    """
+    """Makes messages from slices of one kind of memory, and sums there. ``tag``: what the messages made from now on
+    carry; messages of different tags never meet."""
 
     tag: int
 
@@ -103,13 +96,8 @@ class Transport(Protocol):
         """Views the array's memory as a flat array that does not keep it alive."""
 
     def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
-        """Gives memory for what is received before it is summed.
-
-        Args:
-            slot: plans that do not run at the same time share a slot's memory.
-            n_elems: its length.
-            like: an array of the same memory and dtype.
-        """
+        """Gives memory for what is received before it is summed. ``slot``: plans that do not run at the same time share
+        a slot's memory; ``like``: an array of the same memory and dtype."""
 
     def sender(self, part: Any, peer: int) -> Message:
         """Makes a message of the slice `part` to rank `peer`."""
@@ -137,30 +125,24 @@ class HostTransport:
         self._scratch: dict[tuple[int, int], np.ndarray] = {}
 
     def address(self, array: np.ndarray) -> int:
-        """See Transport."""
         return array.ctypes.data
 
     def view(self, array: np.ndarray) -> np.ndarray:
-        """See Transport."""
         return np.frombuffer(memoryview(self._from_address(array.ctypes.data, array.nbytes)), array.dtype)  # type: ignore[arg-type]
 
     def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> np.ndarray:
-        """See Transport."""
         n_bytes = 1 << max(n_elems * like.itemsize - 1, 4095).bit_length()
         if (slot, n_bytes) not in self._scratch:
             self._scratch[slot, n_bytes] = private_empty(n_bytes, np.uint8)
         return self._scratch[slot, n_bytes].view(like.dtype)
 
     def sender(self, part: np.ndarray, peer: int) -> Message:
-        """See Transport."""
         return self._message(self._comm.Send_init([part, part.nbytes, self._byte], peer, self.tag))
 
     def receiver(self, part: np.ndarray, peer: int) -> Message:
-        """See Transport."""
         return self._message(self._comm.Recv_init([part, part.nbytes, self._byte], peer, self.tag))
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
-        """See Transport."""
         from scaffe.collectives.shared.kernels import bits, combine2
 
         return partial(combine2, bits(own), bits(received), bits(own), OPS.index(op))

@@ -19,83 +19,79 @@ from scaffe.collectives.transport.host_memory import private_empty
 from scaffe.collectives.transport.transport import Message, Transport
 
 ITEM_BYTES = 2
+WORD = np.dtype(np.uint16)
 
 
 class WireTransport:
-    """Messages of half-precision numbers from and into one float32 buffer in host memory, over another transport."""
+    """Messages of half-precision numbers from and into one float32 buffer, over another transport of its memory.
+
+    This one is for host memory; that of device memory derives from it.
+    """
 
     def __init__(self, inner: Transport, wire: str) -> None:
-        """Serves one plan.
+        """Serves one plan. ``inner``: carries the packed words; ``wire``: "fp16" or "bf16"."""
+        self._inner, self._wire, self.tag = inner, wire, inner.tag
+        self._flat: Any = None
+        self._packed: Any = None
 
-        Args:
-            inner: carries the packed words.
-            wire: "fp16" or "bf16".
-        """
-        from scaffe.collectives.transport import wire_kernels
-
-        self._inner, self._kernels, self.tag = inner, wire_kernels, inner.tag
-        self._is_bfloat16 = wire == "bf16"
-        self._flat = np.empty(0, np.float32)
-        self._packed = np.empty(0, np.uint16)
-
-    def view(self, array: np.ndarray) -> np.ndarray:
-        """See Transport. Memory of the packed form is touched only where messages are made from it."""
-        self._flat = self._inner.view(array)
-        self._packed = private_empty(array.size, np.uint16)
-        return self._flat
-
-    def address(self, array: np.ndarray) -> int:
-        """See Transport."""
+    def address(self, array: Any) -> int:
         return self._inner.address(array)
 
-    def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> Any:
-        """See Transport."""
+    def view(self, array: Any) -> Any:
+        """See Transport. Memory of the packed form is touched only where messages are made from it."""
+        self._flat, self._packed = self._inner.view(array), self._words(array.size)
+        return self._flat
+
+    def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
         return self._inner.scratch(slot, n_elems, self._packed)
 
-    def sender(self, part: np.ndarray, peer: int) -> Message:
+    def sender(self, part: Any, peer: int) -> Message:
         """See Transport. The part is packed when the message starts."""
         packed = self._pack_of(part)
-        pack = partial(self._kernels.pack, part, packed, self._is_bfloat16)
-        return PackedMessage(self._inner.sender(packed, peer), pack)
+        return Converted(self._inner.sender(packed, peer), before_start=self._kernel("pack", packed, part))
 
-    def receiver(self, part: np.ndarray, peer: int) -> Message:
+    def receiver(self, part: Any, peer: int) -> Message:
         """See Transport. What comes into scratch stays packed, what comes into the buffer is unpacked."""
-        if part.dtype == np.uint16:
+        if part.dtype == WORD:
             return self._inner.receiver(part, peer)
         packed = self._pack_of(part)
-        return UnpackedMessage(self._inner.receiver(packed, peer),
-                         partial(self._kernels.unpack, packed, part, self._is_bfloat16))
+        return Converted(self._inner.receiver(packed, peer), after_wait=self._kernel("unpack", part, packed))
 
-    def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
+    def combiner(self, own: Any, received: Any, op: str) -> Callable[[], object]:
         """See Transport: `own` is float32, `received` packed."""
-        return partial(self._kernels.combine, own, received, OPS.index(op), self._is_bfloat16)
+        return self._kernel("combine", own, received, op)
 
-    def _pack_of(self, part: np.ndarray) -> np.ndarray:
-        start = (part.ctypes.data - self._flat.ctypes.data) // part.itemsize
+    def _pack_of(self, part: Any) -> Any:
+        start = (self._place(part) - self._place(self._flat)) // part.itemsize
         return self._packed[start : start + part.size]
 
+    def _place(self, part: Any) -> int:
+        """The address of a slice of what `view` has given."""
+        place: int = part.ctypes.data
+        return place
 
-class PackedMessage:
-    """A message that is packed before it leaves."""
+    def _words(self, n_elems: int) -> Any:
+        return private_empty(n_elems, np.uint16)
 
-    def __init__(self, message: Message, pack: Callable[[], object]) -> None:
-        self._start, self._pack = message.Start, pack
-        self.Wait, self.Free = message.Wait, message.Free
+    def _kernel(self, name: str, target: Any, source: Any, op: str = "") -> Callable[[], object]:
+        from scaffe.collectives.transport import wire_kernels
 
-    def Start(self) -> None:
-        """See Message."""
-        self._pack()
-        self._start()
+        numbers = (target, source, OPS.index(op)) if op else (source, target)
+        return partial(getattr(wire_kernels, name), *numbers, self._wire == "bf16")
 
 
-class UnpackedMessage:
-    """A message that is unpacked when it has come."""
+class Converted:
+    """A message that is packed before it leaves, or unpacked when it has come."""
 
-    def __init__(self, message: Message, unpack: Callable[[], object]) -> None:
-        self._wait, self._unpack = message.Wait, unpack
-        self.Start, self.Free = message.Start, message.Free
+    def __init__(self, message: Message, before_start: Callable[[], object] | None = None,
+                 after_wait: Callable[[], object] | None = None) -> None:
+        self.Start, self.Wait, self.Free = message.Start, message.Wait, message.Free
+        if before_start is not None:
+            self.Start = partial(_in_turn, before_start, message.Start)
+        if after_wait is not None:
+            self.Wait = partial(_in_turn, message.Wait, after_wait)
 
-    def Wait(self) -> None:
-        """See Message."""
-        self._wait()
-        self._unpack()
+
+def _in_turn(first: Callable[[], object], then: Callable[[], object]) -> None:
+    first()
+    then()

@@ -30,7 +30,6 @@ class Links:
 
     @classmethod
     def worst(cls, all_links: Sequence[Links]) -> Links:
-        """Joins what every rank has found."""
         return cls(min((links.within for links in all_links), key=WORST_FIRST.index),
                    min(links.n_ports for links in all_links))
 
@@ -64,13 +63,7 @@ def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: T
     split (`S`): every GPU goes across with its share through a port near it; short ones send one message a node.
 
     Args:
-        collective: its name.
-        n_bytes: length of the buffer.
-        topology: which ranks share a node.
-        table: the tuned table.
         has_ipc: whether the ranks of a node can map one another's device memory.
-        has_nccl: whether these ranks can use NCCL.
-        links: what joins their GPUs.
 
     Returns:
         The algorithm, and the chunk in bytes.

@@ -28,12 +28,7 @@ MPI = Algorithm(library="mpi")
 
 
 class Resolved(NamedTuple):
-    """An algorithm that can be run, and its chunk.
-
-    Attributes:
-        algorithm: neither `auto` nor `own`.
-        chunk_bytes: the longest message.
-    """
+    """An algorithm that can be run, and its chunk. ``algorithm``: neither `auto` nor `own`."""
 
     algorithm: Algorithm
     chunk_bytes: int
@@ -46,44 +41,26 @@ def tuned_table() -> TuningTable:
 
 
 class Selector:
-    """Chooses algorithm and chunk for the calls of one communicator.
-
-    Attributes:
-        table: the shipped table with that of SCAFFE_TABLE over it.
-    """
+    """Chooses algorithm and chunk for the calls of one communicator. ``table``: the shipped table with that of
+    SCAFFE_TABLE over it."""
 
     def __init__(self, topology: Topology) -> None:
-        """Reads the tables.
-
-        Args:
-            topology: of the communicator's ranks.
-
-        Raises:
-            CommError: where a table cannot be read.
-        """
+        """Reads the tables. Raises CommError where a table cannot be read."""
         self._topology = topology
         self.table = tuned_table()
-        self._resolve = lru_cache(maxsize=4096)(self._choose)
+        self.choose = lru_cache(maxsize=4096)(self._choose)
 
-    def choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
-               is_shared: bool) -> Resolved:
+    def _choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
+                is_shared: bool) -> Resolved:
         """Resolves what a call leaves open.
 
         Args:
-            collective: its name.
             algorithm: as the caller gave it.
             chunk_bytes: as the caller gave it; 0 for the table's, or the default of algorithms asked for by name.
-            n_bytes: length of the buffer.
-            is_shared: whether the buffer lies in a window that the node's ranks share.
 
         Returns:
             The caller's algorithm and chunk where they are given, else those of the table, else the MPI library's call.
         """
-        return self._resolve(collective, algorithm, chunk_bytes, n_bytes, is_shared)
-
-    def _choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
-                is_shared: bool) -> Resolved:
-        """See `choose`."""
         default_chunk_bytes = self.default_chunk_bytes(collective)
         if not algorithm.selection:
             return Resolved(algorithm, chunk_bytes or default_chunk_bytes)
@@ -107,12 +84,7 @@ class Selector:
 
     def bandwidth_bytes(self, collective: str, memory: str, without: int = 0) -> int:
         """Returns the length from which a collective is bound by bandwidth rather than latency, by the table.
-
-        Args:
-            collective: its name.
-            memory: host, shared or device.
-            without: the answer where the table has no entry; 0 for one chunk.
-        """
+        ``memory``: host, shared or device; ``without``: the answer where the table has no entry; 0 for one chunk."""
         entry = self.table.nearest(TuningKey.of(collective, memory, self._topology))
         return (without or self.default_chunk_bytes(collective)) if entry is None else entry.bandwidth_bytes
 

@@ -32,14 +32,8 @@ DEFAULT_TABLE = Path(__file__).parent / "tables" / "default.json"
 
 @dataclass(frozen=True, slots=True)
 class TuningKey:
-    """What an entry is for.
-
-    Attributes:
-        collective: its name.
-        memory: the kind that the buffer lies in, one of MEMORIES.
-        n_ranks: how many ranks take part.
-        nodes: how they lie on nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3.
-    """
+    """What an entry is for. ``memory``: the kind that the buffer lies in, one of MEMORIES; ``nodes``: how they lie on
+    nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3."""
 
     collective: str
     memory: str
@@ -56,7 +50,6 @@ class TuningKey:
 
     @classmethod
     def of(cls, collective: str, memory: str, topology: Topology) -> TuningKey:
-        """Makes the key of a call on the ranks of `topology`."""
         return cls(collective, memory, topology.n_ranks, topology.shape)
 
     def distance(self, other: TuningKey) -> float:
@@ -73,13 +66,7 @@ class TuningKey:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to use for buffers up to a length.
-
-    Attributes:
-        max_bytes: the longest buffer that it is for; None: any.
-        algorithm: its name.
-        chunk_bytes: the longest message.
-    """
+    """What to use for buffers up to a length. ``max_bytes``: the longest buffer that it is for; None: any."""
 
     max_bytes: int | None
     algorithm: str
@@ -98,13 +85,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TuningEntry:
-    """The choices for one key.
-
-    Attributes:
-        key: what they are for.
-        choices: by ascending max_bytes, which is None in the last one.
-        source: where they come from.
-    """
+    """The choices for one key. ``choices``: by ascending max_bytes, which is None in the last one."""
 
     key: TuningKey
     choices: tuple[Choice, ...]
@@ -120,7 +101,6 @@ class TuningEntry:
             raise CommError(f"choices of {self.key} need ascending max_bytes and null at the end, not {limits}")
 
     def choose(self, n_bytes: int) -> Choice:
-        """Returns the choice for a buffer of n_bytes."""
         return next(choice for choice in self.choices if choice.max_bytes is None or n_bytes <= choice.max_bytes)
 
     @property
@@ -130,16 +110,12 @@ class TuningEntry:
 
 
 class TuningTable:
-    """Entries by key. Immutable.
-
-    Attributes:
-        multiprocessors: how many a sum over other GPUs' memory should fill; None where that was not measured.
-    """
+    """Entries by key. Immutable. ``multiprocessors``: how many a sum over other GPUs' memory should fill; None where
+    that was not measured."""
 
     def __init__(self, entries: Iterable[TuningEntry], multiprocessors: int | None = None) -> None:
         """Args:
             entries: later ones replace earlier ones of the same key.
-            multiprocessors: see the class.
 
         Raises:
             CommError: multiprocessors below 1.
@@ -159,11 +135,8 @@ class TuningTable:
         return TuningTable([*self.entries, *other.entries], other.multiprocessors or self.multiprocessors)
 
     def nearest(self, key: TuningKey) -> TuningEntry | None:
-        """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory.
-
-        Returns:
-            None where the table has nothing for this collective and memory.
-        """
+        """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory. Returns
+        None where the table has nothing for this collective and memory."""
         if key in self._entries:
             return self._entries[key]
         alike = [entry for entry in self.entries
@@ -171,7 +144,6 @@ class TuningTable:
         return min(alike, key=lambda entry: key.distance(entry.key), default=None)
 
     def choose(self, key: TuningKey, n_bytes: int) -> Choice | None:
-        """Looks up what to use for a key and a buffer of n_bytes; None as in `nearest`."""
         entry = self.nearest(key)
         return None if entry is None else entry.choose(n_bytes)
 
@@ -186,14 +158,7 @@ class TuningTable:
 
     @classmethod
     def read(cls, path: Path) -> TuningTable:
-        """Reads a table.
-
-        Args:
-            path: of a JSON file.
-
-        Raises:
-            CommError: names file and entry, on what is missing or wrong.
-        """
+        """Reads a table. Raises CommError, which names file and entry, on what is missing or wrong."""
         try:
             content = json.loads(read_text_input(path))
             if not isinstance(content, dict) or content.get("version") != VERSION:

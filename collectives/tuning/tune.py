@@ -64,9 +64,6 @@ def tune_flags() -> Flags:
 def main(argv: Sequence[str]) -> int:
     """Runs the command `tune`: measures, prints, and writes the table on rank 0.
 
-    Args:
-        argv: the command line, without the program's name.
-
     Returns:
         The exit code, 0.
 
@@ -175,14 +172,8 @@ def _possible(communicator: Communicator, collective: str, names: Sequence[str])
 
 
 def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:
-    """Picks for every length a candidate as good as the fastest, such that the choice changes least often.
-
-    Args:
-        figures: per length, ascending: seconds by candidate.
-
-    Returns:
-        A candidate per length.
-    """
+    """Picks for every length a candidate as good as the fastest, such that the choice changes least often. ``figures``:
+    per length, ascending: seconds by candidate. Returns a candidate per length."""
     good = [[pair for pair in row if row[pair] <= SAME * min(row.values())] for row in figures]
     chosen: list[Candidate] = []
 
@@ -204,7 +195,6 @@ class Race:
 
     def __init__(self, names: Iterable[str], chunks: list[int]) -> None:
         """Args:
-            names: of algorithms.
             chunks: bytes; `mpi` and `M` have none and are measured once.
         """
         self._candidates = [(name, chunk) for name in names for chunk in (chunks if name not in ("mpi", "M")
@@ -244,14 +234,8 @@ def _measure(communicator: Communicator, options: Namespace, collective: str, me
 
 
 def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
-    """Turns winners into a table's choices, with borders half way (geometrically) between lengths.
-
-    Args:
-        winners: (bytes, algorithm, chunk bytes), by ascending length.
-
-    Returns:
-        Choices by ascending max_bytes, the last without a limit.
-    """
+    """Turns winners into a table's choices, with borders half way (geometrically) between lengths. ``winners``: (bytes,
+    algorithm, chunk bytes), by ascending length. Returns choices by ascending max_bytes, the last without a limit."""
     found: list[Choice] = []
     for index, (n_bytes, name, chunk) in enumerate(winners):
         is_last = index + 1 == len(winners)
@@ -262,18 +246,8 @@ def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
 
 
 def candidates(collective: str, topology: Topology) -> list[str]:
-    """Lists the algorithms worth measuring.
-
-    Args:
-        collective: its name.
-        topology: of the ranks to measure on.
-
-    Returns:
-        Names, the MPI library's own call first.
-
-    Raises:
-        CommError: on an unknown collective.
-    """
+    """Lists the algorithms worth measuring. Returns names, the MPI library's own call first. Raises CommError on an
+    unknown collective."""
     if collective not in COLLECTIVES:
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
     shared = topology.n_nodes < topology.n_ranks

@@ -11,7 +11,7 @@ from torch.distributed import Work
 from torch.futures import Future
 
 from scaffe.collectives import Request
-from scaffe.collectives.runtime.pending_message import PendingMessage
+from scaffe.collectives.runtime.point_to_point import PendingMessage
 
 NO_TIMEOUT = timedelta(0)
 """The value that c10d uses for it."""

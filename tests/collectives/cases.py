@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.collectives.model.simulator import Simulation
 from scaffe.collectives.planning.algorithm import COLLECTIVES, parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.planners import plans, short_names
 from scaffe.collectives.topology import Topology
+from tests.collectives.model.simulator import Simulation
 
 RANKS = (1, 2, 3, 4, 5, 7, 8)
 SOME_RANKS = (*range(1, 10), 13, 16, 17, 33)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.collectives.model.cost import measured_cost
 from scaffe.collectives.planning import algorithm, planners
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.levels import InterNodePhase, Levels
 from scaffe.collectives.topology import Topology
+from tests.collectives.model.simulator import measured_cost
 
 PAGE = (Path(__file__).parents[2] / "docs/collectives.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")]

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(f"{CUDA}/streams.py", "self._before.pop().use()", "self._cuda.Stream.null.use()", ORDER),
     Mutant(f"{CUDA}/device.py", "load().cuda.get_current_stream().synchronize()", "pass", WINDOWS),
     Mutant("collectives/request.py", "self._point.hold(stream)", "pass", ORDER),
-    Mutant("collectives/runtime/ranks.py", "point.hold_and_end()", "pass", VALUES),
+    Mutant("collectives/runtime/engine.py", "point.hold_and_end()", "pass", VALUES),
     Mutant("collectives/runtime/device_on_demand.py", "make_current(self._gpu)", "pass", ORDER),
     Mutant("collectives/runtime/ranks.py", "self.on_device.take_gpu()\n        self.losses.or_default",
            "self.losses.or_default", ORDER),
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(f"{CUDA}/messages/staging.py", "self._copied.mark(stream)", "pass", ORDER),
     Mutant(f"{CUDA}/messages/staging.py", "self._buffer.is_free() and self._ready", "self._ready", STAGING),
     Mutant(f"{CUDA}/messages/staging.py", "self._buffer.hold(self)", "pass", STAGING),
-    Mutant(f"{CUDA}/backend.py", "        self._wait()\n        super().run", "        super().run", VALUES),
+    Mutant(f"{CUDA}/backend.py", "            self._wait()\n            call", "            call", VALUES),
     Mutant(f"{CUDA}/backend.py", "wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)\n        "
            "self._calls", "self._calls", VALUES),
     Mutant(f"{CUDA}/device.py", "self.hold(stream)\n        if", "if", ORDER),

@@ -35,14 +35,7 @@ class DeviceNode:
     """Collectives among the ranks of one node on device buffers, on one engine's communication stream."""
 
     def __init__(self, group: NodeGroup, windows: DeviceWindows, signals: Signals, cards: Sequence[str]) -> None:
-        """All ranks of the node call it.
-
-        Args:
-            group: where the ranks' host threads meet.
-            windows: the device memory that the ranks share.
-            signals: how the ranks' streams follow one another.
-            cards: the PCI bus id of each rank's GPU, in rank order.
-        """
+        """All ranks of the node call it. ``cards``: the PCI bus id of each rank's GPU, in rank order."""
         self._group, self._windows, self._signals, self._cards = group, windows, signals, cards
         self._workers = [workers(cards, root) for root in range(group.n_ranks)]
         self._everyone = range(group.n_ranks)
@@ -51,7 +44,6 @@ class DeviceNode:
 
     @property
     def how(self) -> str:
-        """Says in words how the ranks' streams follow one another."""
         return self._signals.how
 
     def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
@@ -123,15 +115,8 @@ class DeviceNode:
 
 
 def workers(cards: Sequence[str], root: int) -> list[int]:
-    """Picks the ranks that work, one per GPU: the root for its GPU, else the first rank on it (pure).
-
-    Args:
-        cards: which GPU each rank uses, in rank order.
-        root: of the collective.
-
-    Returns:
-        Ranks in ascending order.
-    """
+    """Picks the ranks that work, one per GPU: the root for its GPU, else the first rank on it (pure). ``cards``: which
+    GPU each rank uses, in rank order. Returns ranks in ascending order."""
     first = {card: rank for rank, card in reversed(list(enumerate(cards)))} | {cards[root]: root}
     return sorted(first.values())
 
@@ -141,12 +126,8 @@ def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root
     """Yields what `rank` does of a collective: its share of it, or the parts of the ranks on its GPU (pure).
 
     Args:
-        rank: of the node.
-        collective: its name.
         cards: which GPU each rank uses, in rank order.
-        n_elems: length of the whole buffer.
         root: of reduce and bcast.
-        interval: start and stop of the elements to work on.
         owned: the parts, as `schedule.segments` has them.
 
     Yields:

@@ -9,7 +9,7 @@ after one more meeting, when every rank has queued its wait. Nobody waits for th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.cupy_types import Runtime
@@ -26,34 +26,14 @@ READY, DONE = 0, 1
 """Kinds of points: my buffer may be read and written by the others; I have done with the others' buffers."""
 
 
-class Signals(Protocol):
-    """Points of communication streams that the ranks of one node announce to one another."""
-
-    how: str
-    """In words, for reports."""
-
-    def announce(self, kind: int) -> None:
-        """Announces the end of what this rank's communication stream has been given so far, as READY or DONE."""
-
-    def follow(self, kind: int, ranks: Iterable[int]) -> None:
-        """Makes this rank's communication stream follow the points that these ranks (but itself) have announced."""
-
-
 class EventSignals:
     """Interprocess events: streams wait for one another on the device."""
 
     how = "streams follow one another's events"
 
     def __init__(self, node_comm: Intracomm, streams: Streams) -> None:
-        """Creates and exchanges the events; all ranks of the node call it.
-
-        Args:
-            node_comm: the node's ranks.
-            streams: of the engine that uses the signals.
-
-        Raises:
-            CommError: on every rank, where one cannot share or open events.
-        """
+        """Creates and exchanges the events; all ranks of the node call it. Raises CommError on every rank, where one
+        cannot share or open events."""
         cuda = device.load().cuda
         self._stream, self._fault = streams.comm, ""
         self._own = [cuda.Event(disable_timing=True, interprocess=True) for _ in (READY, DONE)]
@@ -65,11 +45,11 @@ class EventSignals:
             raise CommError(f"events cannot be shared: {faults[0]}", everywhere=True)
 
     def announce(self, kind: int) -> None:
-        """See Signals."""
+        """Announces the end of what this rank's communication stream has been given so far, as READY or DONE."""
         self._own[kind].record(self._stream)
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
-        """See Signals."""
+        """Makes this rank's communication stream follow the points that these ranks (but itself) have announced."""
         for rank in ranks:
             if rank in self._others[kind]:
                 self._others[kind][rank].hold(self._stream)
@@ -95,7 +75,6 @@ class HostSignals:
 
     def __init__(self, streams: Streams, backs_off: bool, why: str) -> None:
         """Args:
-            streams: of the engine that uses the signals.
             backs_off: waits for the device sleep between polls.
             why: why events cannot be shared.
         """
@@ -103,21 +82,19 @@ class HostSignals:
         self.how = f"hosts wait for their streams, {why}"
 
     def announce(self, kind: int) -> None:
-        """See Signals."""
         wait_until(Point.now(self._stream).is_reached, self._backs_off)
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
         """See Signals: what was announced is over already."""
 
 
+Signals = EventSignals | HostSignals
+"""Points of streams that the ranks of one node announce to one another; ``how``: in words, for reports."""
+
+
 def signals(node_comm: Intracomm, streams: Streams, backs_off: bool) -> Signals:
     """Makes one engine's signals: interprocess events where every rank of the node can open them, else host waits.
-
-    Args:
-        node_comm: the node's ranks, all of which call it.
-        streams: of the engine.
-        backs_off: waits for the device sleep between polls.
-    """
+    ``backs_off``: waits for the device sleep between polls."""
     try:
         return EventSignals(node_comm, streams)
     except CommError as error:

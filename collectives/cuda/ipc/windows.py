@@ -62,9 +62,7 @@ class DeviceWindows:
 
     def __init__(self, node_comm: Intracomm, synchronize: Callable[[], None], name: str) -> None:
         """Args:
-            node_comm: the node's ranks.
             synchronize: returns when none of this rank's collectives has work left on the device.
-            name: of this rank, in errors.
         """
         self._comm, self._synchronize, self._name = node_comm, synchronize, name
         self._runtime = device.load().cuda.runtime
@@ -75,18 +73,8 @@ class DeviceWindows:
         self._serial = 0
 
     def allocate(self, n_elems: int, dtype: Any) -> DeviceArray:
-        """Allocates a buffer in a new window; all ranks of the node call it with the same length.
-
-        Args:
-            n_elems: length.
-            dtype: of the elements.
-
-        Returns:
-            A CuPy array of zeros, shape (n_elems,).
-
-        Raises:
-            CommError: on every rank, when one cannot allocate or share the memory.
-        """
+        """Allocates a buffer in a new window; all ranks of the node call it with the same length. Returns a CuPy array
+        of zeros, shape (n_elems,). Raises CommError on every rank, when one cannot allocate or share the memory."""
         n_bytes = n_elems * np.dtype(dtype).itemsize
         device.make_current(self._number)
         self._give_back()
@@ -200,8 +188,6 @@ def prove(windows: DeviceWindows, node_comm: Intracomm, name: str) -> None:
 
     Args:
         windows: of the node's ranks, all of which call it.
-        node_comm: the node's ranks.
-        name: of this rank, in errors.
 
     Raises:
         CommError: on every rank, where one cannot share, read or write a window or finds other numbers there.
@@ -209,10 +195,12 @@ def prove(windows: DeviceWindows, node_comm: Intracomm, name: str) -> None:
     n_ranks, rank = node_comm.size, node_comm.rank
     own = windows.allocate(n_ranks * PART_ELEMS, DTYPE)
     bases = windows.locate(own).bases
-    _copy(own.data.ptr, np.full(own.size, rank + 1, DTYPE), HOST_TO_DEVICE)
+    values, runtime = np.full(own.size, rank + 1, DTYPE), device.load().cuda.runtime
+    runtime.memcpy(own.data.ptr, values.ctypes.data, values.nbytes, HOST_TO_DEVICE)
+    runtime.streamSynchronize(0)  # a copy from pageable memory may return before it has arrived
     node_comm.Barrier()
     _agree(node_comm, name, "finds other values in shared device memory than were written there",
-           lambda: np.array_equal(_first_elements(bases), np.arange(1, n_ranks + 1)))
+           lambda: np.array_equal([_read(address, 1)[0] for address in bases], np.arange(1, n_ranks + 1)))
     _agree(node_comm, name, "cannot sum", lambda: _sum_part(bases, rank))
     _agree(node_comm, name, "finds other sums in shared device memory than the ranks' kernels should have written",
            lambda: bool((_read(own.data.ptr, own.size) == n_ranks * (n_ranks + 1) // 2).all()))
@@ -229,10 +217,6 @@ def _agree(node_comm: Intracomm, name: str, otherwise: str, is_right: Callable[[
         raise CommError(faults[0], everywhere=True)
 
 
-def _first_elements(bases: Sequence[int]) -> np.ndarray:
-    return np.concatenate([_read(address, 1) for address in bases])
-
-
 def _sum_part(bases: Sequence[int], rank: int) -> bool:
     """This rank's part of all windows, summed into all: by the kernel that collectives use."""
     everyone = GatherRanks(0, len(bases), 0, len(bases), -1)
@@ -245,9 +229,3 @@ def _read(address: int, n_elems: int) -> np.ndarray:
     found = np.zeros(n_elems, DTYPE)
     device.load().cuda.runtime.memcpy(found.ctypes.data, address, found.nbytes, DEVICE_TO_HOST)
     return found
-
-
-def _copy(address: int, values: np.ndarray[Any, Any], kind: int) -> None:
-    runtime = device.load().cuda.runtime
-    runtime.memcpy(address, values.ctypes.data, values.nbytes, kind)
-    runtime.streamSynchronize(0)  # a copy from pageable memory may return before it has arrived

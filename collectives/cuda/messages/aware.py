@@ -28,9 +28,6 @@ def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
     """Asks the MPI library, and the environment that configures it, whether messages may lie in device memory.
 
     Call it after MPI_Init. SCAFFE_CUDA_AWARE=0|1 overrides the answer.
-
-    Args:
-        environment: the variables to look at.
     """
     given = CUDA_AWARE.get(environment)
     if given is not None:
@@ -39,11 +36,7 @@ def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def reason(environment: Mapping[str, str] = os.environ) -> str:
-    """Says in words what `is_cuda_aware` answers and on what grounds.
-
-    Args:
-        environment: the variables to look at.
-    """
+    """Says in words what `is_cuda_aware` answers and on what grounds."""
     given = CUDA_AWARE.get(environment)
     if given is not None:
         return f"{CUDA_AWARE.name}={int(given)}"

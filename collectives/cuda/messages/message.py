@@ -25,19 +25,13 @@ class StartQueue:
         self._waiting.append((may_start, start))
 
     def progress(self) -> None:
-        """Starts the steps that may start."""
         waiting = self._waiting
         while waiting and waiting[0][0]():
             waiting.popleft()[1]()
 
 
 def wait_until(is_done: Callable[[], bool], backs_off: bool) -> None:
-    """Polls until `is_done()`; other threads of this process may run between polls.
-
-    Args:
-        is_done: what is waited for.
-        backs_off: sleep between polls, so that the core is free for other processes too.
-    """
+    """Polls until `is_done()`; other threads of this process may run between polls."""
     pause, n_polls = FIRST_SLEEP_SECONDS, 0
     while not is_done():
         n_polls += 1
@@ -52,41 +46,21 @@ class StartQueues:
     """The start queues of one engine: per peer one for receives, one for copies to the host and one for sends."""
 
     def __init__(self, streams: Streams, backs_off: bool) -> None:
-        """Args:
-            streams: of the engine.
-            backs_off: waits sleep between polls.
-        """
-        self.streams, self._backs_off = streams, backs_off
+        self.streams, self.backs_off = streams, backs_off
         self._queues: defaultdict[tuple[str, int], StartQueue] = defaultdict(StartQueue)
 
     def of(self, kind: str, peer: int) -> StartQueue:
-        """Returns the queue of a kind ("receive", "copy", "send") for a peer; steps in it keep their order."""
         return self._queues[kind, peer]
 
-    def wait_for(self, message: DeviceMessage) -> None:
-        """Returns when `message` is complete; other messages start meanwhile."""
-        wait_until(lambda: self._poll(message), self._backs_off)
-
     def progress(self) -> None:
-        """Starts the messages that may start."""
         for queue in self._queues.values():
             queue.progress()
-
-    def _poll(self, message: DeviceMessage) -> bool:
-        self.progress()
-        return message.is_complete()
 
 
 class DeviceMessage:
     """A persistent MPI request that starts behind a point of the communication stream (see transport.Message)."""
 
     def __init__(self, queues: StartQueues, kind: str, peer: int, request: Any) -> None:
-        """Args:
-            queues: of the engine.
-            kind: "receive" or "send".
-            peer: the other rank.
-            request: mpi4py's persistent request.
-        """
         self._queues, self._queue, self._request = queues, queues.of(kind, peer), request
         self._ready = queues.streams.event()
         self._is_started = True
@@ -99,15 +73,16 @@ class DeviceMessage:
         self._queues.progress()
 
     def Wait(self) -> None:
-        """Returns when MPI has sent or received the message."""
-        self._queues.wait_for(self)
+        wait_until(self._is_done, self._queues.backs_off)
+
+    def _is_done(self) -> bool:
+        self._queues.progress()  # other messages start meanwhile
+        return self.is_complete()
 
     def Free(self) -> None:
-        """Frees MPI's request."""
         self._request.Free()
 
     def is_complete(self) -> bool:
-        """Whether MPI has sent or received the message."""
         return self._is_started and bool(self._request.Test())
 
     def _enqueue(self) -> None:

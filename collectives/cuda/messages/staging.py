@@ -18,19 +18,14 @@ class SendBuffer:
     """A pinned buffer that staged sends to one peer share."""
 
     def __init__(self, memory: Span) -> None:
-        """Args:
-            memory: pinned.
-        """
         self.memory = memory
         self._request: Any = None
         self._is_started = True
 
     def take(self, request: Any) -> None:
-        """Reserves the buffer for `request`, which has yet to start."""
         self._request, self._is_started = request, False
 
     def started(self) -> None:
-        """Notes that the request has started."""
         self._is_started = True
 
     def is_free(self) -> bool:
@@ -42,9 +37,6 @@ class ReceiveBuffer:
     """A pinned buffer that staged receives share, with the messages that forward what it holds."""
 
     def __init__(self, memory: Span) -> None:
-        """Args:
-            memory: pinned.
-        """
         self.memory = memory
         self._forwarded: list[DeviceMessage] = []
 
@@ -62,13 +54,6 @@ class StagedSend(DeviceMessage):
     """A send from a pinned buffer: once that is free, the values are copied there on the copy stream."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: SendBuffer) -> None:
-        """Args:
-            queues: of the engine.
-            peer: the receiving rank.
-            request: mpi4py's persistent request, of `buffer`.
-            part: the values, in device memory.
-            buffer: from where MPI sends them.
-        """
         self._copies = queues.of("copy", peer)  # created before the queue of sends, and so looked at before it
         super().__init__(queues, "send", peer, request)
         self._part, self._buffer = part, buffer
@@ -95,13 +80,6 @@ class StagedReceive(DeviceMessage):
     """A receive into a pinned buffer, from where the communication stream copies it to the device."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, part: Span, buffer: ReceiveBuffer) -> None:
-        """Args:
-            queues: of the engine.
-            peer: the sending rank.
-            request: mpi4py's persistent request, of `buffer`.
-            part: where the values go, in device memory.
-            buffer: where MPI puts them.
-        """
         super().__init__(queues, "receive", peer, request)
         self._part, self._buffer = part, buffer
         self._memcpy = device.load().cuda.runtime.memcpyAsync
@@ -123,12 +101,6 @@ class ForwardedSend(DeviceMessage):
     """A send of what a staged receive, already waited for, brought: straight from its pinned buffer."""
 
     def __init__(self, queues: StartQueues, peer: int, request: Any, buffer: ReceiveBuffer) -> None:
-        """Args:
-            queues: of the engine.
-            peer: the receiving rank.
-            request: mpi4py's persistent request, of `buffer`.
-            buffer: where the message was received.
-        """
         self._copies = queues.of("copy", peer)  # as above
         super().__init__(queues, "send", peer, request)
         self._buffer = buffer

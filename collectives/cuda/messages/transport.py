@@ -17,8 +17,8 @@ from scaffe.collectives.cuda.messages.message import DeviceMessage, StartQueues
 from scaffe.collectives.cuda.messages.staging import ForwardedSend, ReceiveBuffer, SendBuffer, StagedReceive, StagedSend
 from scaffe.collectives.cuda.streams import Span, Streams
 from scaffe.collectives.runtime.engine import RECEIVES_AHEAD
-from scaffe.collectives.transport.transport import TAG, Message, Transport
-from scaffe.collectives.transport.wire import PackedMessage, UnpackedMessage
+from scaffe.collectives.transport.transport import TAG
+from scaffe.collectives.transport.wire import WORD, WireTransport
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -35,8 +35,6 @@ class AwareTransport:
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: all of its point-to-point messages are ours.
-            streams: of the engine.
-            backs_off: waits sleep between polls.
         """
         from mpi4py import MPI
 
@@ -46,12 +44,10 @@ class AwareTransport:
         self._memory: dict[tuple[object, ...], Any] = {}
 
     def address(self, array: Any) -> int:
-        """See Transport."""
         address: int = array.data.ptr
         return address
 
     def view(self, array: Any) -> Span:
-        """See Transport."""
         return Span(array.data.ptr, array.size, array.dtype)
 
     def scratch(self, slot: int, n_elems: int, like: Any) -> Span:
@@ -62,11 +58,9 @@ class AwareTransport:
         return Span(self._memory[key].data.ptr, n_elems, like.dtype)
 
     def sender(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         return DeviceMessage(self._queues, "send", peer, self._request(self._comm.Send_init, part, peer))
 
     def receiver(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         return DeviceMessage(self._queues, "receive", peer, self._request(self._comm.Recv_init, part, peer))
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
@@ -103,7 +97,6 @@ class StagedTransport(AwareTransport):
         return self._whole
 
     def sender(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         number, held = self._received.get(part, (0, None))
         if held is not None and self._n_receives - number < RECEIVES_AHEAD:
             request = self._request(self._comm.Send_init, _of(held, part), peer)
@@ -113,7 +106,6 @@ class StagedTransport(AwareTransport):
         return StagedSend(self._queues, peer, request, part, buffer)
 
     def receiver(self, part: Span, peer: int) -> DeviceMessage:
-        """See Transport."""
         self._overwrites(part)
         self._n_receives += 1
         buffer = self._receive_buffer(part)
@@ -123,7 +115,6 @@ class StagedTransport(AwareTransport):
         return StagedReceive(self._queues, peer, request, part, buffer)
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
-        """See Transport."""
         self._overwrites(own)
         return super().combiner(own, received, op)
 
@@ -167,56 +158,15 @@ def _rounded(n_bytes: int) -> int:
     return 1 << max(n_bytes - 1, 4095).bit_length()
 
 
-WORD = np.dtype(np.uint16)
+class DeviceWire(WireTransport):
+    """On device memory: kernels on the communication stream pack and unpack, when a message starts or has come."""
 
+    def _place(self, part: Span) -> int:
+        return part.address
 
-class DeviceWire:
-    """Messages of half-precision numbers from and into one float32 buffer, over another transport of device memory."""
+    def _words(self, n_elems: int) -> Span:
+        self._memory = device.load().empty(n_elems, np.uint16)
+        return Span(self._memory.data.ptr, n_elems, WORD)
 
-    def __init__(self, inner: Transport, wire: str) -> None:
-        """Args:
-            inner: carries the packed words.
-            wire: fp16 or bf16.
-
-        One object serves one plan.
-        """
-        self._inner, self._wire, self.tag = inner, wire, inner.tag
-        self._flat = self._packed = Span(0, 0, WORD)
-        self._memory: Any = None
-
-    def address(self, array: Any) -> int:
-        """See Transport."""
-        return self._inner.address(array)
-
-    def view(self, array: Any) -> Span:
-        """See Transport."""
-        self._flat = self._inner.view(array)
-        self._memory = device.load().empty(array.size, np.uint16)
-        self._packed = Span(self._memory.data.ptr, array.size, WORD)
-        return self._flat
-
-    def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
-        """See Transport."""
-        return self._inner.scratch(slot, n_elems, self._packed)
-
-    def sender(self, part: Span, peer: int) -> Message:
-        """See Transport. The part is packed on the communication stream when the message starts."""
-        packed = self._pack_of(part)
-        pack = kernels().elementwise(f"pack_{self._wire}", packed, part)
-        return PackedMessage(self._inner.sender(packed, peer), pack)
-
-    def receiver(self, part: Span, peer: int) -> Message:
-        """See Transport. What is received into scratch stays packed, what is received into the buffer is unpacked."""
-        if part.dtype == WORD:
-            return self._inner.receiver(part, peer)
-        packed = self._pack_of(part)
-        return UnpackedMessage(self._inner.receiver(packed, peer),
-                               kernels().elementwise(f"unpack_{self._wire}", part, packed))
-
-    def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
-        """See Transport: `own` is float32, `received` packed."""
-        return kernels().elementwise(f"combine_{self._wire}_{op}", own, received)
-
-    def _pack_of(self, part: Span) -> Span:
-        start = (part.address - self._flat.address) // part.itemsize
-        return self._packed[start : start + part.size]
+    def _kernel(self, name: str, target: Span, source: Span, op: str = "") -> Callable[[], object]:
+        return kernels().elementwise(f"{name}_{self._wire}" + (f"_{op}" if op else ""), target, source)

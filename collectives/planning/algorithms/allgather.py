@@ -7,11 +7,7 @@ from scaffe.collectives.planning.exchange import Ring
 from scaffe.collectives.planning.plan import Recv, Send, Step, chunks
 
 
-def _doubling_cost(n_ranks: int) -> Cost:
-    return Cost((n_ranks - 1).bit_length(), (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)
-
-
-@planner("allgather", "doubling", _doubling_cost, names=("D", "bruck"))
+@planner("allgather", "doubling", lambda n: Cost((n - 1).bit_length(), (n - 1) / n, (n - 1) / n), names=("D", "bruck"))
 def doubling(rank: int, call: Call) -> list[Step]:
     """In round i every rank has the parts of 2^i places and gets as many from 2^i places ahead.
 
@@ -40,11 +36,7 @@ def _chunks(call: Call, first: int, n_parts: int) -> list[tuple[int, int]]:
     return [chunk for interval in intervals for chunk in chunks(*interval, call.chunk_elems)]
 
 
-def _ring_cost(n_ranks: int) -> Cost:
-    return Cost(n_ranks - 1, (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)
-
-
-@planner("allgather", "ring", _ring_cost, names=("R",))
+@planner("allgather", "ring", lambda n: Cost(n - 1, (n - 1) / n, (n - 1) / n), names=("R",))
 def ring(rank: int, call: Call) -> list[Step]:
     """P - 1 rounds on a ring, each passing one part on to the next rank.
 

@@ -52,11 +52,8 @@ def halving(rank: int, call: Call) -> list[Step]:
     return place.fold() + place.reduce_scatter() + place.allgather() + place.unfold()
 
 
-def _ring_cost(n_ranks: int) -> Cost:
-    return Cost(2 * (n_ranks - 1), 2 * (n_ranks - 1) / n_ranks, 2 * (n_ranks - 1) / n_ranks)
-
-
-@planner("allreduce", "ring", _ring_cost, names=("R",), sum_depends_on=("position",))
+@planner("allreduce", "ring", lambda n: Cost(2 * (n - 1), 2 * (n - 1) / n, 2 * (n - 1) / n), names=("R",),
+         sum_depends_on=("position",))
 def ring(rank: int, call: Call) -> list[Step]:
     """Reduce-scatter on a ring, then all-gather, each in P - 1 rounds of one block of n_elems / P.
 

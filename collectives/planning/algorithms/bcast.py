@@ -7,11 +7,7 @@ from scaffe.collectives.planning.plan import Recv, Send, Step, chunks
 from scaffe.collectives.planning.trees import Tree, build_two_trees, interleaved
 
 
-def _tree_cost(tree: Tree) -> Cost:
-    return Cost(tree.heights[tree.root], max(map(len, tree.children)), 1)
-
-
-@planner("bcast", "tree", _tree_cost)
+@planner("bcast", "tree", lambda tree: Cost(tree.heights[tree.root], max(map(len, tree.children)), 1))
 def down(rank: int, call: Call, tree: Tree) -> list[Step]:
     """Down a tree, chunk by chunk: the reduction's tree run backwards.
 
@@ -29,11 +25,7 @@ def down(rank: int, call: Call, tree: Tree) -> list[Step]:
     return steps
 
 
-def _two_trees_cost(n_ranks: int) -> Cost:
-    return Cost((n_ranks - 1).bit_length(), 1, 1)
-
-
-@planner("bcast", "twotree", _two_trees_cost, names=("T",), cost_chunks=2)
+@planner("bcast", "twotree", lambda n_ranks: Cost((n_ranks - 1).bit_length(), 1, 1), names=("T",), cost_chunks=2)
 def down_two(rank: int, call: Call) -> list[Step]:
     """Down two binary trees at once, even chunks along one and odd chunks along the other.
 

@@ -8,11 +8,7 @@ from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
 from scaffe.collectives.planning.trees import Tree, build_two_trees, interleaved
 
 
-def _tree_cost(tree: Tree) -> Cost:
-    return Cost(tree.heights[tree.root], 1, max(map(len, tree.children)))
-
-
-@planner("reduce", "tree", _tree_cost)
+@planner("reduce", "tree", lambda tree: Cost(tree.heights[tree.root], 1, max(map(len, tree.children))))
 def up(rank: int, call: Call, tree: Tree) -> list[Step]:
     """Up a tree, chunk by chunk: every rank adds its children's chunk to its own and passes it to its parent.
 
@@ -36,11 +32,8 @@ def up(rank: int, call: Call, tree: Tree) -> list[Step]:
     return steps
 
 
-def _two_trees_cost(n_ranks: int) -> Cost:
-    return Cost((n_ranks - 1).bit_length(), 1, 1)
-
-
-@planner("reduce", "twotree", _two_trees_cost, names=("T",), sum_depends_on=("position", "chunks"), cost_chunks=2)
+@planner("reduce", "twotree", lambda n_ranks: Cost((n_ranks - 1).bit_length(), 1, 1), names=("T",),
+         sum_depends_on=("position", "chunks"), cost_chunks=2)
 def up_two(rank: int, call: Call) -> list[Step]:
     """Up two binary trees at once, even chunks along one and odd chunks along the other.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaffe.collectives.planning.call import Call, Cost, planner
-from scaffe.collectives.planning.exchange import Ring, seats
+from scaffe.collectives.planning.exchange import Halving, Ring, seats
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
 
 
@@ -31,48 +31,38 @@ def halving(rank: int, call: Call) -> list[Step]:
     Sum order: the ranks' pairs are the same for every element: any chunk gives the same bits; it depends on the rank
     count alone. (Not on the owner; but it pairs the farthest ranks first, unlike `allreduce.halving`.)
     """
-    return _Seat(rank, call).steps()
+    return _Parts(rank, call).steps()
 
 
-class _Seat:
-    """One of a power of two of workers: a rank, or a pair of which the second rests. Seats follow the ranks' order."""
+class _Parts(Halving):
+    """Over the ranks in their own order, cut where ranks' parts begin. Of a pair the first works for both."""
 
     def __init__(self, rank: int, call: Call) -> None:
-        self._n_seats, _, _ = seats(call.n_ranks)
-        self._excess = call.n_ranks - self._n_seats
-        self._offsets, self._chunk_elems, self._rank = call.bounds(), call.chunk_elems, rank
-        self._paired = rank < 2 * self._excess
-        self._seat = rank // 2 if self._paired else rank - self._excess
+        super().__init__(rank, call, range(call.n_ranks))
+        self._offsets, self._second = call.bounds(), rank | 1
 
     def steps(self) -> list[Step]:
-        whole, second = (0, self._offsets[-1]), self._rank | 1
-        part = (self._offsets[second], self._offsets[second + 1]) if self._paired else whole
-        if not self._paired:
+        if self._pair < 0:
             return self._halve()
-        if self._rank == second:
-            return self._messages(Send, second - 1, whole) + self._messages(Recv, second - 1, part)
-        return self._messages(RecvReduce, second, whole) + self._halve() + self._messages(Send, second, part)
+        part = self._offsets[self._second], self._offsets[self._second + 1]
+        if self._rests:
+            return self.fold() + self._messages(Recv, self._pair, part)
+        return self.fold() + self._halve() + self._messages(Send, self._pair, part)
 
     def _halve(self) -> list[Step]:
         steps: list[Step] = []
         low, distance = 0, self._n_seats // 2
         while distance:
-            lower, upper = self._parts(low, low + distance), self._parts(low + distance, low + 2 * distance)
+            lower, upper = ((self._border(first), self._border(first + distance)) for first in (low, low + distance))
             in_upper = bool(self._seat & distance)
             given, kept = (lower, upper) if in_upper else (upper, lower)
-            peer = self._first_rank(self._seat ^ distance)
+            peer = self._rank_at(self._seat ^ distance)
             steps += self._messages(Send, peer, given) + self._messages(RecvReduce, peer, kept)
             low, distance = low + distance * in_upper, distance // 2
         return steps
 
-    def _first_rank(self, seat: int) -> int:
-        return 2 * seat if seat < self._excess else seat + self._excess
-
-    def _parts(self, first_seat: int, end_seat: int) -> tuple[int, int]:
-        return self._offsets[self._first_rank(first_seat)], self._offsets[self._first_rank(end_seat)]
-
-    def _messages(self, kind: type, peer: int, interval: tuple[int, int]) -> list[Step]:
-        return [kind(peer, *chunk) for chunk in chunks(*interval, self._chunk_elems)]
+    def _border(self, seat: int) -> int:
+        return self._offsets[seat + min(seat, self._excess)]
 
 
 def _rounds_cost(n_ranks: int) -> Cost:

@@ -34,7 +34,6 @@ def common(communicator: Communicator, n_bytes: int) -> np.ndarray:
     memory is freed when the last rank drops its reference.
 
     Args:
-        communicator: all ranks.
         n_bytes: its length, the same on all ranks of a node.
 
     Returns:
@@ -52,7 +51,6 @@ def mapped(communicator: Communicator, n_bytes: int, create: Create | None, faul
     """Pages that one rank of a node makes, and all of its ranks map. Collective among the ranks of all nodes.
 
     Args:
-        communicator: all ranks.
         n_bytes: how many, the same on all ranks of a node.
         create: what the first of a node's ranks makes them with; None on nodes that want none.
         fault: why this rank cannot have any; empty where it may.
@@ -98,11 +96,8 @@ RESIDENT_BYTES = 2 * FOLIO_BYTES
 
 
 class InMemory:
-    """The tier of tables in memory; `InFile` is that of tables in a file.
-
-    Attributes:
-        keeps_all: whether all of the tables stay in memory.
-    """
+    """The tier of tables in memory; `InFile` is that of tables in a file. ``keeps_all``: whether all of the tables stay
+    in memory."""
 
     keeps_all = True
 
@@ -140,8 +135,6 @@ class InFile(InMemory):
 
     Args:
         communicator: all ranks; each node has a file of its own. Collective.
-        n_bytes: its length.
-        folder: of it.
 
     Attributes:
         memory: uint8, (n_bytes,), zero at first.
@@ -168,7 +161,6 @@ class InFile(InMemory):
         mapped_files.watch(self.memory, f"folder {folder}", communicator.rank if communicator.n_ranks > 1 else -1)
 
     def release(self, addresses: np.ndarray, n_bytes: int) -> None:
-        """See InMemory."""
         for at in (addresses - self._start).tolist():
             if 0 <= at < len(self._pages):
                 first = at // FOLIO_BYTES * FOLIO_BYTES
@@ -176,15 +168,12 @@ class InFile(InMemory):
                 self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def fault(self) -> str:
-        """See InMemory."""
         return "" if self._written is None else self._written.fault()
 
     def release_all(self) -> None:
-        """See InMemory."""
         self._pages.madvise(mmap.MADV_DONTNEED)
 
     def chunks(self, array: np.ndarray) -> Iterator[slice]:
-        """See InMemory."""
         start, n_elems = np.array([array.ctypes.data]), CHUNK_BYTES // array.itemsize
         for at in range(0, array.size, n_elems):
             chunk = slice(at, min(at + n_elems, array.size))

@@ -31,8 +31,6 @@ def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequ
     """What the memory of one node holds.
 
     Args:
-        roles: of all ranks.
-        node: which node.
         tables: in the order declared, with the number of histories that each one's rule keeps.
         batches: for each worker of all nodes, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
@@ -75,14 +73,8 @@ def _copies(roles: Roles, node: int, tables: Mapping[Table, int]) -> dict[Key, i
 
 
 def lay_out(held: Mapping[Key, int]) -> tuple[dict[Key, int], int]:
-    """Lay blocks of memory out one after the other, aligned.
-
-    Args:
-        held: bytes by key.
-
-    Returns:
-        Offsets in bytes by key, and the total length.
-    """
+    """Lay blocks of memory out one after the other, aligned. ``held``: bytes by key. Returns offsets in bytes by key,
+    and the total length."""
     offsets, end = {}, 0
     for key, n_bytes in held.items():
         offsets[key], end = end, end + aligned(n_bytes)

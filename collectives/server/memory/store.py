@@ -20,15 +20,11 @@ class Store:
     The ranks must synchronise once (any collective will do) between creating it and using it.
 
     Args:
-        ranks: all ranks.
-        roles: who does what.
         tables: in the order declared, with the number of histories that each one's rule keeps.
-        batches: for each worker, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
         folder: where a file is to have the tables, histories and updates; empty: they are in memory.
 
     Attributes:
-        tier: has these.
         values: each table's values, flat.
         histories: what the node's shards keep for a table's rule, by shard and table, flat, of the shard's interval.
         copies: second copies of other nodes' histories, as ``histories``.

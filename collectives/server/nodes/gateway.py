@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.nodes.links import Links, PollingInterval
+from scaffe.collectives.server.nodes.links import Links, PollingInterval, nothing
 from scaffe.collectives.server.nodes.proxy import Action, Arrivals, Proxy, Push
 from scaffe.collectives.server.nodes.transfers import ContiguousSpan, Incoming, Outgoing, RowPlacement, Staging
 from scaffe.collectives.server.protocol.keeper import Send
@@ -39,14 +39,8 @@ class Gateway(MailboxThread):
     """Sends and receives one rank's messages with other nodes: of its own shard, and of proxies for their shards.
 
     Args:
-        rank: this one.
-        roles: of all ranks.
         store: the node's memory; in this rank's mailbox workers and its own shard put what is for other nodes.
-        links: makes its messages, given what takes those that come.
-        proxies: by number, the other nodes' shards for which this rank speaks.
-        placement: where rows lie in this node's memory.
         stages: by shard, where chunks of histories lie: of this rank's shard, and of those whose copies it receives.
-        fail: called in the thread with the error that ended it.
     """
 
     def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],
@@ -109,7 +103,6 @@ class Gateway(MailboxThread):
             self._finish(sender)
 
     def _carry_out(self, shard: int, actions: Sequence[Action]) -> None:
-        """Carry out a proxy's actions."""
         for action in actions:
             if isinstance(action, Push):
                 self._push(shard, action)
@@ -131,13 +124,13 @@ class Gateway(MailboxThread):
             self._links.tell(peer, encode(message, shard, worker))
             return
         values, span = self._placement.read(message.batch, worker, shard)
-        self._links.send(peer, encode(message, shard, worker), Outgoing([values], span, self._staging, _nothing))
+        self._links.send(peer, encode(message, shard, worker), Outgoing([values], span, self._staging, nothing))
 
     def _copy(self, shard: int, copy: Copy) -> None:
         """Send a chunk of the histories of this rank's shard to their second copy."""
         array, peer = self._stages[shard].array(copy.chunk), self._roles.copier(shard)
         if peer is not None:
-            transfer = Outgoing([array], ContiguousSpan.all_of(array), self._staging, _nothing, yields=True)
+            transfer = Outgoing([array], ContiguousSpan.all_of(array), self._staging, nothing, yields=True)
             self._links.send(peer, encode(copy, shard), transfer)
 
     def _finish(self, shard: int) -> None:
@@ -166,27 +159,21 @@ class Gateway(MailboxThread):
         elif isinstance(message, Release):
             self._carry_out(sender, self._proxies[sender].released((message.batch, receiver)))
         elif isinstance(message, Update):
-            self._arrivals[receiver, self._roles.node_of_worker(sender)].announced(message)
+            arrivals = self._arrivals[receiver, self._roles.node_of_worker(sender)]
+            arrivals.announced(message)
             values, span = self._placement.received(message.batch, sender, receiver)
             self._links.receive(peer, tag, Incoming(values, span, self._staging,
-                                                    lambda: self._landed(receiver, message)))
+                                                    lambda: self._deliver(receiver, arrivals.complete(message))))
         elif message is not None:
-            self._note_clock(message)
-            self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))
+            node = self._roles.node_of_worker(sender)
+            if isinstance(message, Clock):  # for errors that name the slowest worker
+                self._clocks[list(self._roles.workers_on(node))] = message.clock + 1
+            self._deliver(receiver, self._arrivals[receiver, node].came(message))
 
     def _keep(self, shard: int, copy: Copy) -> None:
         """Store a chunk of the copy that has been received."""
         self._stages[shard].place(copy.chunk)
         self._links.tell(self._roles.shards[shard], encode(Kept(copy.chunk), shard, shard))
-
-    def _note_clock(self, message: ToShard) -> None:
-        """Record other nodes' clocks, for errors that name the slowest worker."""
-        if isinstance(message, Clock):
-            workers = self._roles.workers_on(self._roles.node_of_worker(message.worker))
-            self._clocks[list(workers)] = message.clock + 1
-
-    def _landed(self, shard: int, update: Update) -> None:
-        self._deliver(shard, self._arrivals[shard, self._roles.node_of_worker(update.worker)].complete(update))
 
     def _deliver(self, shard: int, messages: Sequence[ToShard]) -> None:
         for message in messages:
@@ -213,7 +200,3 @@ class Gateway(MailboxThread):
             self._count_final()
         if queue:
             self._links.receive(*queue[0])
-
-
-def _nothing() -> None:
-    pass

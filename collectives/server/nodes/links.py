@@ -8,8 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from scaffe.collectives.runtime.pending_message import ANY, PendingMessage
-from scaffe.collectives.runtime.point_to_point import PointToPoint
+from scaffe.collectives.runtime.point_to_point import ANY, PendingMessage, PointToPoint
 from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing
 from scaffe.collectives.server.protocol.messages import N_NUMBERS
 
@@ -44,13 +43,8 @@ class _Lane:
 
 
 class Links:
-    """This process's messages to and from other nodes; for one thread.
-
-    Args:
-        messages: of a communicator whose messages are all ours.
-        came: called with a message's numbers, int64 (7,), the tag of the transfer that follows it, and the sending
-            rank.
-    """
+    """This process's messages to and from other nodes; for one thread. ``came``: called with a message's numbers, int64
+    (7,), the tag of the transfer that follows it, and the sending rank."""
 
     def __init__(self, messages: PointToPoint, came: Callable[[np.ndarray, int, int], None]) -> None:
         self._messages, self._came = messages, came
@@ -74,7 +68,7 @@ class Links:
 
     def tell(self, peer: int, numbers: np.ndarray, tag: int = 0) -> None:
         """Send a message without rows, int64 (7,); messages to one peer arrive in order."""
-        self._under_way[self._messages.isend(np.append(numbers, tag), peer, CONTROL_TAG)] = _nothing
+        self._under_way[self._messages.isend(np.append(numbers, tag), peer, CONTROL_TAG)] = nothing
 
     def send(self, peer: int, numbers: np.ndarray, transfer: Outgoing) -> None:
         """Send a message and the rows that it announces."""
@@ -171,8 +165,8 @@ class Links:
             transfer.done()
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """What follows a message that nobody waits for."""
 
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 50e-6, 2e-3
@@ -191,13 +185,8 @@ class PollingInterval:
         self._busy, self._idle_since = SHORTEST_SECONDS, 0.0
 
     def interval(self, n_done: int, is_busy: bool, now: float) -> float:
-        """The time to sleep before the next poll.
-
-        Args:
-            n_done: messages that were found done since the last sleep.
-            is_busy: whether rows are under way.
-            now: in seconds.
-        """
+        """The time to sleep before the next poll. ``n_done``: messages that were found done since the last sleep;
+        ``now``: in seconds."""
         if n_done:
             self._idle_since = now
         if not is_busy:

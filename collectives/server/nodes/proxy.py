@@ -53,7 +53,6 @@ class Proxy:
 
     Args:
         workers: numbers of the node's workers; the first is the node's label.
-        slack: the server's.
         pooled: batches that name the same rows on all workers of the node: they are pulled for all at once.
         merged: those of them whose updates may be pushed as one sum; all of them if None.
     """

@@ -14,14 +14,8 @@ from scaffe.collectives.shared.kernels import combine2, gather_ranges, scatter_r
 
 
 class ContiguousSpan:
-    """Some ranges of an array's elements, seen as one contiguous span.
-
-    Args:
-        starts, lengths: int64 (n_ranges,), offset in the array and elements of each range. Adjacent ones are merged.
-
-    Attributes:
-        n_elems: of all ranges.
-    """
+    """Some ranges of an array's elements, seen as one contiguous span. ``starts``, ``lengths``: int64 (n_ranges,),
+    offset in the array and elements of each range. Adjacent ones are merged."""
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray) -> None:
         first = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
@@ -32,7 +26,6 @@ class ContiguousSpan:
 
     @classmethod
     def all_of(cls, array: np.ndarray) -> ContiguousSpan:
-        """The whole of an array."""
         return cls(np.zeros(1, np.int64), np.array([array.size]))
 
     def slice(self, at: int, n_elems: int) -> slice | None:
@@ -103,7 +96,6 @@ class Transfer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all chunks are done."""
         return not self.n_left and not self.n_under_way
 
     def _stage(self, at: int, n_elems: int) -> np.ndarray:
@@ -121,14 +113,8 @@ class Transfer:
 
 
 class Outgoing(Transfer):
-    """Rows to send: the sum of some arrays' elements, in the order of the arrays.
-
-    Args:
-        arrays: flat, of one dtype.
-        span: the elements, the same of all arrays.
-        staging, done: see ``Transfer``.
-        yields: whether they wait for other rows to the same peer.
-    """
+    """Rows to send: the sum of some arrays' elements, in the order of the arrays. ``yields``: whether they wait for
+    other rows to the same peer."""
 
     def __init__(self, arrays: Sequence[np.ndarray], span: ContiguousSpan, staging: Staging, done: Callable[[], None],
                  yields: bool = False) -> None:
@@ -150,7 +136,6 @@ class Outgoing(Transfer):
         return total
 
     def finish(self, chunk: np.ndarray) -> None:
-        """A chunk has been sent."""
         self.n_under_way -= 1
         self._staging.release(chunk)
         if self._staged and self._staged.pop(chunk.ctypes.data, -1) >= 0:
@@ -167,13 +152,7 @@ class Outgoing(Transfer):
 
 
 class Incoming(Transfer):
-    """Rows to receive into an array.
-
-    Args:
-        array: flat.
-        span: the elements that are written.
-        staging, done: see ``Transfer``.
-    """
+    """Rows to receive into an array."""
 
     def __init__(self, array: np.ndarray, span: ContiguousSpan, staging: Staging, done: Callable[[], None]) -> None:
         super().__init__(span, array.dtype, staging, done)
@@ -186,7 +165,6 @@ class Incoming(Transfer):
         return self._stage(at, n_elems) if place is None else self._array[place]
 
     def finish(self, chunk: np.ndarray) -> None:
-        """A chunk has been filled."""
         self.n_under_way -= 1
         self._staging.release(chunk)
         at = self._staged.pop(chunk.ctypes.data, -1) if self._staged else -1
@@ -200,17 +178,8 @@ Place = tuple[np.ndarray, ContiguousSpan]
 
 
 class RowPlacement:
-    """Finds where rows lie in a node's memory; results are cached.
-
-    Args:
-        store: the memory.
-        tables: in the order declared.
-        batches: for each worker of all nodes, the indexes of its batches.
-        n_shards: number of shards.
-
-    Attributes:
-        n_tables: number of tables.
-    """
+    """Finds where rows lie in a node's memory; results are cached. ``batches``: for each worker of all nodes, the
+    indexes of its batches."""
 
     def __init__(self, store: Store, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
                  n_shards: int) -> None:
@@ -233,12 +202,10 @@ class RowPlacement:
         return self._store.values[self._batches[worker][batch].table], self._spans(batch, worker, shard)[0]
 
     def held(self, table: int, shard: int) -> Place:
-        """All that a shard holds of a table."""
         start, stop = self._tables[table].shard(shard, self._n_shards)
         return self._store.values[self._tables[table]], ContiguousSpan(np.array([start]), np.array([stop - start]))
 
     def table_of(self, batch: int) -> int:
-        """The number of a batch's table."""
         return self._table_of[batch]
 
     def _spans(self, batch: int, worker: int, shard: int) -> tuple[ContiguousSpan, ContiguousSpan]:

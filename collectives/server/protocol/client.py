@@ -39,16 +39,13 @@ class Client:
     """The state of one worker.
 
     Args:
-        worker: its number.
         shards: for each batch of shared rows, the shards that hold some of them.
-        n_shards: number of shards.
         slack: iterations that a worker may be ahead of the slowest; the same value as in every ``Keeper``.
         n_local: how many batches of the worker's own rows (local) follow the others: reads and updates of these wait
             for nothing, send nothing, and may be repeated in an iteration.
         names: what errors call the batches; "batch 0" and so on by default.
 
     Attributes:
-        clock: number of iterations this worker has finished.
         staleness: for each read of shared rows so far, how many iterations the slowest worker was behind this one.
     """
 
@@ -67,7 +64,6 @@ class Client:
         """Ask for a batch's rows.
 
         Args:
-            batch: the batch's number.
             newest: wait for all updates of the iterations before this one, whatever the slack.
             prefetched: take what was asked for in an earlier iteration, if it has come and is new enough. This
                 worker's own updates since then may be missing.
@@ -136,11 +132,8 @@ class Client:
         state.is_read = False
 
     def begin_update(self, batch: int) -> None:
-        """Check that the update buffer may be given out.
-
-        Raises:
-            CommError: the caller holds it already, or the batch was updated in this iteration.
-        """
+        """Check that the update buffer may be given out. Raises CommError: the caller holds it already, or the batch
+        was updated in this iteration."""
         state = self._batches[batch]
         self._refuse(self._has_left, "updates after it has left")
         self._refuse(state.is_open, f"pre_update of {state.name} again before update")
@@ -158,18 +151,8 @@ class Client:
         self._batches[batch].is_open = True
 
     def end_update(self, batch: int, settings: Settings) -> list[tuple[int, ToShard]]:
-        """Take the filled update buffer back from the caller.
-
-        Args:
-            batch: the batch's number.
-            settings: the update's rate and iteration.
-
-        Returns:
-            (shard, message) pairs to send.
-
-        Raises:
-            CommError: the caller holds no update buffer of this batch.
-        """
+        """Take the filled update buffer back from the caller. Returns (shard, message) pairs to send. Raises CommError:
+        the caller holds no update buffer of this batch."""
         state = self._batches[batch]
         self._refuse(not state.is_open, f"update of {state.name} without pre_update")
         is_reading = not self._slack and not state.is_local and state.is_read
@@ -178,14 +161,8 @@ class Client:
         return [(shard, Update(self.worker, batch, self.clock, settings)) for shard in state.shards]
 
     def advance(self) -> list[tuple[int, ToShard]]:
-        """End this iteration, and prefetch for the next one every batch that was read in it, in that order.
-
-        Returns:
-            (shard, message) pairs to send.
-
-        Raises:
-            CommError: the caller still holds a buffer.
-        """
+        """End this iteration, and prefetch for the next one every batch that was read in it, in that order. Returns
+        (shard, message) pairs to send. Raises CommError: the caller still holds a buffer."""
         for state in self._batches:
             self._refuse(state.is_read, f"ends an iteration while it reads {state.name}; post_read comes first")
             self._refuse(state.is_open, f"ends an iteration with the update of {state.name} open; update comes first")

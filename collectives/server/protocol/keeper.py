@@ -56,10 +56,6 @@ class Keeper:
         slack: how many iterations a worker may be ahead of the slowest; math.inf for no limit.
         joint: batches that name the same rows on every worker, where no other batch touches these rows. With slack 0
             the workers' updates of such a batch are summed and applied in one step, as soon as the last one arrives.
-
-    Attributes:
-        clocks: number of finished iterations of each member.
-        workers: the members that have not left.
     """
 
     def __init__(self, members: Sequence[int], slack: float, joint: Collection[int] = ()) -> None:

@@ -27,12 +27,8 @@ def mailbox_bytes(n_slots: int) -> int:
 
 
 class Mailbox:
-    """One mailbox, seen from one process.
-
-    Args:
-        memory: uint8 (mailbox_bytes(n_slots),), shared by all its users and aligned to a cache line.
-        n_slots: a power of two, at least 2.
-    """
+    """One mailbox, seen from one process. ``memory``: uint8 (mailbox_bytes(n_slots),), shared by all its users and
+    aligned to a cache line; ``n_slots``: a power of two, at least 2."""
 
     def __init__(self, memory: np.ndarray, n_slots: int) -> None:
         self._memory, self._n_slots = memory, n_slots

@@ -28,12 +28,10 @@ class Update:
 
     @property
     def rate(self) -> float:
-        """The learning rate."""
         return self.settings[0]
 
     @property
     def iteration(self) -> float:
-        """How many iterations were done before."""
         return self.settings[1]
 
 
@@ -128,16 +126,8 @@ _CODEC = Codec(N_NUMBERS, [  # columns: batch (or table, or chunk), clock, age, 
 
 
 def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarray:
-    """Packs one message.
-
-    Args:
-        message: the message; None says that the sender, a shard, is done.
-        sender: number of the worker or shard that sends it.
-        receiver: number of the shard or worker that it is for.
-
-    Returns:
-        int64 (7,); float64 values are in it by their bit patterns.
-    """
+    """Packs one message. ``message``: the message; None says that the sender, a shard, is done. Returns int64 (7,);
+    float64 values are in it by their bit patterns."""
     return _CODEC.encode(message, sender, receiver)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from scaffe.collectives.server.memory.common import InMemory
 from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.protocol.messages import Copy
 from scaffe.collectives.server.tables.table import HistoryChunk, Table, history_chunks
 
 ROUNDS_APART = 4
@@ -23,13 +22,8 @@ def updates_a_round(n_workers: int, slack: float) -> int:
 
 
 class CopySchedule:
-    """Decides which chunk of a shard is sent to its copy next. At first the copy equals the shard.
-
-    Args:
-        chunks: of the shard; none where it has no copy.
-        n_tables: how many tables there are.
-        a_round: updates of a table that make a round; see ``updates_a_round``.
-    """
+    """Decides which chunk of a shard is sent to its copy next. At first the copy equals the shard. ``chunks``: of the
+    shard; none where it has no copy; ``a_round``: updates of a table that make a round; see ``updates_a_round``."""
 
     def __init__(self, chunks: Sequence[HistoryChunk], n_tables: int, a_round: int) -> None:
         self._table_of = np.array([chunk.table for chunk in chunks], np.int64)
@@ -42,7 +36,6 @@ class CopySchedule:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a chunk is on its way."""
         return self._under_way is not None
 
     def must_wait(self, table: int) -> bool:
@@ -50,7 +43,6 @@ class CopySchedule:
         return bool(self._has_pieces[table]) and self._made[table] - self._oldest[table] >= self._most
 
     def made(self, table: int) -> None:
-        """The shard has made an update of a table."""
         self._made[table] += 1
 
     def begin(self) -> int | None:
@@ -75,18 +67,8 @@ class CopySchedule:
 
 
 class Stage:
-    """One shard's chunks on their way, on the node that holds the shard or on the one that keeps its copy.
-
-    Args:
-        chunks: of the shard.
-        tables: in the order declared.
-        histories: by table, the shard's or their copies, flat, of the shard's interval.
-        memory: uint8, at least as long as the longest chunk.
-        tier: has the histories.
-
-    Attributes:
-        chunks: see there.
-    """
+    """One shard's chunks on their way, on the node that holds the shard or on the one that keeps its copy. ``chunks``:
+    of the shard; ``memory``: uint8, at least as long as the longest chunk."""
 
     def __init__(self, chunks: Sequence[HistoryChunk], tables: Sequence[Table],
                  histories: Mapping[Table, list[np.ndarray]], memory: np.ndarray, tier: InMemory) -> None:
@@ -100,12 +82,10 @@ class Stage:
         return self._memory[: n_elems * own[0].itemsize].view(own[0].dtype)
 
     def fill(self, number: int) -> None:
-        """Copy a chunk from the histories."""
         self.array(number)[:] = np.concatenate(own := self._own(number))
         self._release(own)
 
     def place(self, number: int) -> None:
-        """Copy a chunk that has come to where it belongs."""
         own = self._own(number)
         for history, values in zip(own, np.split(self.array(number), len(own)), strict=True):
             history[:] = values
@@ -120,51 +100,9 @@ class Stage:
 
 
 def stage_of(store: Store, shard: int, n_shards: int) -> Stage:
-    """The stage of a shard that a node holds, or of whose histories it keeps the copy.
-
-    Args:
-        store: the node's memory.
-        shard, n_shards: the shard's number, and how many there are.
-    """
+    """The stage of a shard that a node holds, or of whose histories it keeps the copy. ``shard``, ``n_shards``: the
+    shard's number, and how many there are."""
     held = store.histories if any(number == shard for number, _ in store.histories) else store.copies
     histories = {table: held[shard, table] for table in store.values}
     chunks = history_chunks({table: len(own) for table, own in histories.items()}, shard, n_shards)
     return Stage(chunks, list(histories), histories, store.stages[shard], store.tier)
-
-
-class Copier:
-    """Sends one shard's chunks to their second copy, in the shard's thread.
-
-    Args:
-        schedule: decides which chunk is sent next.
-        stage: where chunks lie on their way; None where there is no copy.
-        table_of: by batch, the table's number.
-    """
-
-    def __init__(self, schedule: CopySchedule, stage: Stage | None, table_of: Sequence[int]) -> None:
-        self._schedule, self._stage, self._table_of = schedule, stage, table_of
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a chunk is on its way."""
-        return self._schedule.is_under_way
-
-    def must_wait(self, batch: int) -> bool:
-        """Whether an update of the batch has to wait for the copy."""
-        return self._schedule.must_wait(self._table_of[batch])
-
-    def made(self, batch: int) -> None:
-        """The shard has made an update of a batch."""
-        self._schedule.made(self._table_of[batch])
-
-    def begin(self) -> Copy | None:
-        """The message for the chunk to be sent now, if any. From here on the histories may change."""
-        number = self._schedule.begin()
-        if number is None or self._stage is None:
-            return None
-        self._stage.fill(number)
-        return Copy(number)
-
-    def kept(self) -> None:
-        """The chunk that was under way has been received."""
-        self._schedule.kept()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.protocol.keeper import Action, Apply, Keeper
 from scaffe.collectives.server.protocol.mailbox import Mailbox, MailboxThread
-from scaffe.collectives.server.protocol.messages import N_NUMBERS, Kept, Read, ToShard, Update, decode, encode
-from scaffe.collectives.server.shards.copies import Copier
+from scaffe.collectives.server.protocol.messages import N_NUMBERS, Copy, Kept, Read, ToShard, Update, decode, encode
+from scaffe.collectives.server.shards.copies import CopySchedule, Stage
 from scaffe.collectives.server.shards.shard import BatchSteps
 
 TICK_SECONDS = 0.1
@@ -21,27 +22,24 @@ class Service(MailboxThread):
     """One running shard and its thread, which ends when all workers have left.
 
     Args:
-        number: the shard's number.
-        keeper: its state machine.
         steps: for each (batch, first worker), the step that applies the update on this shard.
-        mail: its own mailbox.
-        workers: the mailboxes of the node's workers, by number.
         gateway: the mailbox for answers to workers of other nodes; None on a single node.
-        copier: sends the histories to their second copy.
-        fail: called in the shard's thread with the error that ended it.
+        copies: what decides which chunk of the histories is sent to their second copy next, and where chunks lie on
+            their way there; None where there is no copy.
+        table_of: by batch, the table's number.
 
     Attributes:
         n_reads, n_updates: messages so far; those of another node's workers that its proxy has merged count once.
         look: called now and then in the thread; raises CommError where tables are damaged.
     """
 
-    def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
-                 workers: Mapping[int, Mailbox], gateway: Mailbox | None, copier: Copier,
+    def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], store: Store,
+                 gateway: Mailbox | None, copies: tuple[CopySchedule, Stage | None], table_of: Sequence[int],
                  fail: Callable[[BaseException], None]) -> None:
         super().__init__(f"scaffe-shard-{number}")
-        self._keeper = keeper
-        self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
-        self._gateway, self._copier = gateway, copier
+        self._number, self._keeper, self._steps, self._fail = number, keeper, steps, fail
+        self._mail, self._workers, self._gateway = store.shard_mail[number], store.worker_mail, gateway
+        (self._schedule, self._stage), self._table_of = copies, table_of
         self.look: Callable[[], None] = lambda: None
         self._actions = deque[Action]()
         self.n_reads = self.n_updates = 0
@@ -50,7 +48,7 @@ class Service(MailboxThread):
     def _run(self) -> None:
         numbers = np.empty(N_NUMBERS, np.int64)
         try:
-            while (self._keeper.workers or self._actions or self._copier.is_under_way) and not self._is_stopped:
+            while (self._keeper.workers or self._actions or self._schedule.is_under_way) and not self._is_stopped:
                 if self._mail.take(numbers, TICK_SECONDS):
                     self._handle(decode(numbers).message)  # type: ignore[arg-type]
                     self._go_on()
@@ -66,7 +64,7 @@ class Service(MailboxThread):
         self.n_reads += isinstance(message, Read)
         self.n_updates += isinstance(message, Update)
         if isinstance(message, Kept):
-            self._copier.kept()
+            self._schedule.kept()
         else:
             self._actions.extend(self._keeper.handle(message))
 
@@ -74,17 +72,18 @@ class Service(MailboxThread):
         """Carry out all actions that can be; an update that has to wait for the copy holds up those behind it."""
         while self._actions and not self._must_wait(self._actions[0]):
             self._carry_out(self._actions.popleft())
-        copy = self._copier.begin() if self._keeper.workers or self._actions else None
-        if copy is not None and self._gateway is not None:
-            self._gateway.put(encode(copy, self._number), self._check)
+        chunk = self._schedule.begin() if self._keeper.workers or self._actions else None
+        if chunk is not None and self._stage is not None and self._gateway is not None:
+            self._stage.fill(chunk)  # from here on the histories may change
+            self._gateway.put(encode(Copy(chunk), self._number), self._check)
 
     def _must_wait(self, action: Action) -> bool:
-        return isinstance(action, Apply) and self._copier.must_wait(action.batch)
+        return isinstance(action, Apply) and self._schedule.must_wait(self._table_of[action.batch])
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Apply):
             self._steps[action.batch, action.workers[0]].run(action.workers, action.settings)
-            self._copier.made(action.batch)
+            self._schedule.made(self._table_of[action.batch])
             return
         mail = self._workers.get(action.worker, self._gateway)
         if mail is not None:

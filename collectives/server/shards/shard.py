@@ -49,7 +49,6 @@ class Add:
 
     def step(self, values: np.ndarray, update: np.ndarray, histories: list[np.ndarray], first: int,
              settings: Settings) -> None:
-        """See Rule."""
         values += update
 
 
@@ -64,9 +63,7 @@ class Part:
     Args:
         values: the whole table's values, flat; the shard writes only to [start, stop).
         start, stop: its interval, in elements.
-        rule: how an update changes the values.
         histories: what the rule keeps, flat arrays of the interval's length.
-        tier: has all of it.
     """
 
     def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule, histories: list[np.ndarray],
@@ -88,8 +85,6 @@ class BatchSteps:
     Where other nodes' updates come as sums, those of this node's workers are summed first, too.
 
     Args:
-        part: the shard's part of the batch's table.
-        index: where the rows lie; the same for all workers whose updates are summed.
         buffers: by worker, an update buffer of the batch, flat.
         received: by worker, what comes from another node under its number: the shard's part of the batch alone, flat.
         totals: two arrays, (STEP_BYTES,), that all steps of the shard use in turns.
@@ -152,7 +147,6 @@ class AddedSteps(BatchSteps):
     """BatchSteps for the rule ``Add``: values and updates are summed in one pass."""
 
     def run(self, workers: tuple[int, ...], settings: Settings) -> None:
-        """See BatchSteps."""
         is_whole = not self._is_own and self._part.tier.keeps_all
         for addresses, _, n_elems in self._blocks(1 << 62 if is_whole else self._total.size):
             sources = self._sources(workers, addresses, n_elems)
@@ -169,10 +163,7 @@ def all_steps(shard: int, parts: Mapping[Table, Part], batches: Sequence[Sequenc
     """The steps for every batch on one shard.
 
     Args:
-        shard: its number.
-        parts: what it holds of each table.
         batches: for each worker of all nodes, the indexes of its batches.
-        store: the node's memory, where updates are.
         joint: batches whose updates are summed over all workers and applied in one step.
 
     Returns:

@@ -16,13 +16,8 @@ PLACEMENTS = ("last", "spread")
 
 @dataclass(frozen=True)
 class Roles:
-    """Who does what. The number of a worker or shard is its index in the lists below.
-
-    Attributes:
-        topology: which rank sits on which node.
-        workers, shards: ranks, ascending.
-        keeps_copies: whether shards' histories have second copies on other nodes.
-    """
+    """Who does what. The number of a worker or shard is its index in the lists below. ``workers``, ``shards``: ranks,
+    ascending; ``keeps_copies``: whether shards' histories have second copies on other nodes."""
 
     topology: Topology
     workers: tuple[int, ...]
@@ -35,12 +30,10 @@ class Roles:
         """Assign the roles.
 
         Args:
-            topology: the ranks.
             n_servers: how many ranks hold shards only, the others being workers only; with 0 every rank is a worker
                 and holds a shard.
             placement: "last" makes the last ranks servers; "spread" the last ranks of every node in turn, as many a
                 node as there is place for.
-            keeps_copies: see the class.
 
         Raises:
             CommError: no rank would be left as a worker, or no such placement.
@@ -58,19 +51,15 @@ class Roles:
         return cls(topology, workers, tuple(sorted(servers)) if servers else ranks, keeps_copies)
 
     def node_of_worker(self, worker: int) -> int:
-        """The node on which a worker sits."""
         return self.topology.node_of_rank[self.workers[worker]]
 
     def node_of_shard(self, shard: int) -> int:
-        """The node that holds a shard."""
         return self.topology.node_of_rank[self.shards[shard]]
 
     def workers_on(self, node: int) -> tuple[int, ...]:
-        """Numbers of a node's workers."""
         return tuple(w for w in range(len(self.workers)) if self.node_of_worker(w) == node)
 
     def shards_on(self, node: int) -> tuple[int, ...]:
-        """Numbers of a node's shards."""
         return tuple(s for s in range(len(self.shards)) if self.node_of_shard(s) == node)
 
     def copy_node(self, shard: int) -> int | None:
@@ -89,15 +78,10 @@ class Roles:
         return None if node is None else self.carrier(node, shard)
 
     def copies_on(self, node: int) -> tuple[int, ...]:
-        """Numbers of the shards of which a node keeps second copies."""
         return tuple(s for s in range(len(self.shards)) if self.copy_node(s) == node)
 
     def slowest(self, node: int, clocks: Sequence[int]) -> str:
         """The slowest worker as far as it is known on a node: of another one's workers only their shards' nodes hear.
-
-        Args:
-            node: which.
-            clocks: by worker, finished iterations as known there.
         """
         own = self.workers_on(node)
         slowest = min(range(len(self.workers)) if self.shards_on(node) else own, key=clocks.__getitem__)
@@ -180,9 +164,7 @@ class RecoverySource(NamedTuple):
     """Which rank gives one shard's part of a table after ranks have been lost.
 
     Attributes:
-        shard: the shard's number.
         start, stop: its interval, in elements of the table.
-        giver: a rank that is left.
         is_whole: whether the giver's node has histories of the shard: the shard's own, or second copies. If not, the
             giver has a copy of the values as its node last pulled them, and no histories.
         is_copy: whether these are second copies, of a shard whose node is lost; the values are then as the giver's
@@ -205,7 +187,6 @@ def recovery_sources(roles: Roles, table: Table, left: Collection[int]) -> list[
 
     Args:
         roles: of all ranks, the lost ones among them.
-        table: which.
         left: the ranks that are left; not empty.
 
     Returns:

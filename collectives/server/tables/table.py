@@ -46,7 +46,6 @@ class Table:
 
     @property
     def n_elems(self) -> int:
-        """Elements of all rows."""
         return self.n_rows * self.row_elems
 
     def shard(self, number: int, n_shards: int) -> tuple[int, int]:
@@ -60,14 +59,12 @@ class Index:
     Consecutive keys are merged into one range, so a batch of consecutive keys is a single slice.
 
     Args:
-        table: the rows' table.
         keys: in the order of the batch's buffers, without repeats. A range or slice of neighbours costs nothing,
             however long it is.
 
     Attributes:
         ranges: int64 (n_ranges, 3), rows of (offset in the table, offset in the buffer, n_elems), in buffer order; both
             offsets in elements.
-        n_rows: number of keys.
 
     Raises:
         CommError: no keys, a key that is not in the table, or one given twice.
@@ -80,7 +77,6 @@ class Index:
 
     @property
     def n_elems(self) -> int:
-        """Elements in the batch's buffer."""
         return self.n_rows * self.table.row_elems
 
     @property
@@ -171,12 +167,8 @@ CHUNK_BYTES = 4 << 20
 
 
 class HistoryChunk(NamedTuple):
-    """All histories of an interval of a table. They are sent together, so that they are of one moment.
-
-    Attributes:
-        table: the table's number.
-        start, stop: in elements of the shard's interval.
-    """
+    """All histories of an interval of a table. They are sent together, so that they are of one moment. ``start``,
+    ``stop``: in elements of the shard's interval."""
 
     table: int
     start: int

@@ -137,12 +137,8 @@ REDUCING = (Dots, Norm)
 
 
 def merged(command: Command, blocks: Sequence[np.ndarray]) -> np.ndarray:
-    """One answer from those of all blocks, in the blocks' order.
-
-    Args:
-        command: one that reduces.
-        blocks: its answer in each block, float64.
-    """
+    """One answer from those of all blocks, in the blocks' order. ``command``: one that reduces; ``blocks``: its answer
+    in each block, float64."""
     total = blocks[0].copy()
     for block in blocks[1:]:
         if isinstance(command, Norm) and command.order == 0:

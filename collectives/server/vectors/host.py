@@ -17,7 +17,7 @@ from scaffe.collectives.server.vectors.messages import Message
 from scaffe.collectives.server.vectors.shard import VectorShard
 
 if TYPE_CHECKING:
-    from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages
+    from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
 
 
 HEAD, ARRAY = 0, 1
@@ -39,14 +39,8 @@ class Post:
 
     Args:
         messages: a communicator's point-to-point messages that nobody else uses; None for one rank.
-        rank: this one.
         dtype: of all arrays.
         fault_tolerant: where ranks may be lost: has these ``messages``. Those for or from a lost rank are dropped.
-
-    Attributes:
-        lost: the ranks that are known to be lost.
-        n_bytes: sent to other ranks so far.
-        n_messages: sent to other ranks so far.
     """
 
     def __init__(self, messages: Any, rank: int, dtype: np.dtype,
@@ -128,13 +122,6 @@ class Host:
 
     A pushed sum is staged until the coordinator commits it. So what a rank has pushed to only some of the shards when
     it dies counts on none.
-
-    Args:
-        shard: the vectors.
-        send: sends a message, perhaps with an array, to a rank.
-
-    Attributes:
-        is_closed: whether the last message has come.
     """
 
     def __init__(self, shard: VectorShard, send: Send) -> None:
@@ -148,7 +135,6 @@ class Host:
         self.is_closed = False
 
     def handle(self, source: int, message: m.Message, payload: np.ndarray | None) -> None:
-        """Act on a message."""
         if isinstance(message, m.Do):
             self._do(source, message)
         elif isinstance(message, m.Publish):

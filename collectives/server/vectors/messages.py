@@ -17,31 +17,14 @@ COORDINATOR, SHARD, REPLICA = "coordinator", "shard", "replica"
 
 @message
 class Message:
-    """The base of all messages.
-
-    Attributes:
-        to: which of a rank's parts it is for.
-        n_elems: length of the array that comes with it; 0 for none.
-    """
+    """The base of all messages. ``to``: which of a rank's parts it is for; ``n_elems``: length of the array that comes
+    with it; 0 for none."""
 
     to: ClassVar[str] = SHARD
 
     @property
     def n_elems(self) -> int:
-        """See the class."""
-        return 0
-
-
-class WithArray(Message):
-    """The base of messages with an array, whose length is their field ``count``."""
-
-    __slots__ = ()
-    count: int
-
-    @property
-    def n_elems(self) -> int:
-        """See Message."""
-        return self.count
+        return getattr(self, "count", 0)
 
 
 @message
@@ -63,11 +46,8 @@ class Answer(Message):
 
 @message
 class Publish(Message):
-    """From now on replicas read ``vector`` as step ``step``, and add to ``into``, which is made 0.
-
-    Attributes:
-        in_order: portions are added in the order of their numbers, whatever order they come in.
-    """
+    """From now on replicas read ``vector`` as step ``step``, and add to ``into``, which is made 0. ``in_order``:
+    portions are added in the order of their numbers, whatever order they come in."""
 
     step: int
     vector: str
@@ -83,7 +63,7 @@ class Read(Message):
 
 
 @message
-class Values(WithArray):
+class Values(Message):
     """A shard's interval of the vector of ``step``, or of a later one; or of the vector that ``Give`` asked for."""
 
     to = REPLICA
@@ -93,7 +73,7 @@ class Values(WithArray):
 
 
 @message
-class Push(WithArray):
+class Push(Message):
     """A replica's sum over a bundle of portions; it counts once the coordinator commits it."""
 
     step: int
@@ -121,7 +101,7 @@ class Commit(Message):
 
 
 @message
-class Load(WithArray):
+class Load(Message):
     """Take over the shard's interval of a vector."""
 
     vector: str

@@ -24,8 +24,6 @@ class Blocks:
     any number of shards.
 
     Attributes:
-        n_elems: length of the vector.
-        n_shards: how many shards hold it.
         n_blocks: how many blocks; 0 for one a shard.
     """
 
@@ -51,16 +49,8 @@ CHUNK_ELEMS = 8192
 
 
 class VectorShard:
-    """One shard's interval of every vector.
-
-    Args:
-        blocks: the shard's blocks of the whole vector, one after another (`layout.Blocks.of`).
-        dtype: of the vectors.
-
-    Attributes:
-        interval: what the blocks make together.
-        vectors: by name, (interval's length,).
-    """
+    """One shard's interval of every vector. ``blocks``: the shard's blocks of the whole vector, one after another
+    (`layout.Blocks.of`). ``vectors``: by name, (interval's length,)."""
 
     def __init__(self, blocks: Sequence[slice], dtype: np.dtype) -> None:
         self.interval = slice(blocks[0].start, blocks[-1].stop) if blocks else slice(0, 0)
@@ -69,14 +59,8 @@ class VectorShard:
         self.vectors: dict[str, np.ndarray] = {}
 
     def run(self, command: c.Command) -> list[np.ndarray]:
-        """Carry a command out.
-
-        Returns:
-            the answers of this shard's blocks, float64, if it reduces; else nothing.
-
-        Raises:
-            CommError: it names a vector that nothing has written.
-        """
+        """Carry a command out. Returns the answers of this shard's blocks, float64, if it reduces; else nothing. Raises
+        CommError: it names a vector that nothing has written."""
         found: list[np.ndarray] | None = self._run(command)
         return found or []
 

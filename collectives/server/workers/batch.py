@@ -24,7 +24,6 @@ class Operation:
         table: the table's name; empty for a clock.
         batch: the batch's number among those of shared tables, or among those of local tables.
         n_bytes: length of the batch's buffer.
-        is_local: whether the table is local.
         moves: whether values are brought into the buffer (read, pre_update) or taken from it (post_read, update).
         seconds: time since the iteration began; 0 in a virtual iteration.
     """
@@ -42,7 +41,6 @@ class Recorder:
     """Notes the calls of one iteration, and nothing after it.
 
     Attributes:
-        is_on: whether it notes calls.
         sequence: the iteration's operations; empty until its end.
     """
 
@@ -75,10 +73,8 @@ class BatchHandle:
 
     Attributes:
         number: among the worker's batches of its kind.
-        index: where the rows lie in the table.
         shape: shape of the batch's buffers, (n_keys, row_elems).
         n_bytes: length of each of them.
-        is_local: whether the table is the worker's own.
     """
 
     is_local = False
@@ -126,14 +122,7 @@ class Batch(BatchHandle):
         self._update: Updates
 
     def bind(self, worker: Worker, rows: Rows, update: Updates, tier: InMemory) -> None:
-        """Attach the batch to its worker and its memory.
-
-        Args:
-            worker: the worker that sends, receives and copies for this batch.
-            rows: what ``read`` lends.
-            update: what ``pre_update`` lends.
-            tier: where table and updates lie.
-        """
+        """Attach the batch to its worker and its memory."""
         self._worker, self._rows, self._update, self._tier = worker, rows, update, tier
 
     def chunks(self, lent: np.ndarray) -> Iterator[slice]:

@@ -24,61 +24,17 @@ from scaffe.collectives.server.tables.table import Index
 from scaffe.collectives.shared.kernels import gather_ranges
 
 
-class _Ordered:
-    """The cache and the buffer are one: the batch has its rows in the table's order."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = self.cache = buffer
-
-    def to_buffer(self, stream: Any, lent: Point) -> None:
-        """Nothing is to be done."""
-
-    def to_cache(self, stream: Any) -> None:
-        """Nothing is to be done."""
-
-    def before_copy(self, stream: Any, lent: Point) -> None:
-        """A copy into the cache overwrites what the worker has computed on."""
-        lent.hold(stream)
-
-
-class _Permuted:
-    """The buffer has the cache's rows in another order; ``positions``: see Batch."""
-
-    def __init__(self, buffer: Any, positions: np.ndarray) -> None:
-        self.buffer, self.cache = buffer, device.load().empty(buffer.shape, buffer.dtype)
-        self._order = RowOrder(positions, buffer.nbytes // len(positions))
-
-    def to_buffer(self, stream: Any, lent: Point) -> None:
-        """Queue the kernel that fills the buffer, behind what has used it."""
-        lent.hold(stream)
-        with on_stream(stream):
-            self._order.gather(self.cache, self.buffer)
-
-    def to_cache(self, stream: Any) -> None:
-        """Queue the kernel that fills the cache."""
-        with on_stream(stream):
-            self._order.scatter(self.buffer, self.cache)
-
-    def before_copy(self, stream: Any, lent: Point) -> None:
-        """Only the stream's own kernels use the cache: a copy may come while the worker computes on the last rows."""
-
-
 class _Buffer:
     """What reads and updates have in common: device memory, pinned memory, and points that copies and callers set.
-
-    Args:
-        index: where the rows lie.
-        streams: the server's.
-        positions: see Batch.
-
-    Attributes:
-        buffer: what a worker gets, (n_rows, row_elems).
-    """
+    ``buffer``: what a worker gets, (n_rows, row_elems)."""
 
     def __init__(self, index: Index, streams: Streams, positions: np.ndarray | None) -> None:
         cuda = device.load()
         self.buffer: Any = cuda.empty((index.n_rows, index.table.row_elems), index.table.dtype)
-        self._rows = _Ordered(self.buffer) if positions is None else _Permuted(self.buffer, positions)
+        self._cache, self._order = self.buffer, None  # what copies go to and come from; how its rows get to the buffer
+        if positions is not None:
+            self._cache = cuda.empty(self.buffer.shape, self.buffer.dtype)
+            self._order = RowOrder(positions, self.buffer.nbytes // len(positions))
         self._pinned = device.pinned(self.buffer.nbytes).view(index.table.dtype)
         self._streams, self._cuda = streams, cuda.cuda
         self._lent, self._copied = streams.event(), streams.event()
@@ -96,11 +52,7 @@ class _Buffer:
 
 class DeviceRows(_Buffer):
     """What a read returns: rows gathered into pinned memory, then copied to the device on the communication stream.
-
-    Args:
-        values: the whole table's values, flat, in host memory.
-        index, streams, positions: see _Buffer.
-    """
+    ``values``: the whole table's values, flat, in host memory."""
 
     is_copied = True
 
@@ -114,9 +66,13 @@ class DeviceRows(_Buffer):
         wait_until(self._copied.is_reached, backs_off=True)  # the pinned memory's last content has been read
         gather_ranges(self._values, self._ranges, self._pinned)
         comm = self._streams.comm
-        self._rows.before_copy(comm, self._lent)
-        self._copy(self._rows.cache.data.ptr, self._pinned.ctypes.data, HOST_TO_DEVICE, comm)
-        self._rows.to_buffer(comm, self._lent)
+        if self._order is None:
+            self._lent.hold(comm)  # the copy overwrites what the worker has computed on
+        self._copy(self._cache.data.ptr, self._pinned.ctypes.data, HOST_TO_DEVICE, comm)
+        if self._order is not None:  # only this kernel does
+            self._lent.hold(comm)
+            with on_stream(comm):
+                self._order.gather(self._cache, self.buffer)
         self._copied.mark(comm)
 
     def give_back(self) -> None:
@@ -125,12 +81,8 @@ class DeviceRows(_Buffer):
 
 
 class DeviceUpdate(_Buffer):
-    """An update buffer: copied to pinned memory on the copy stream, from where the pusher takes it.
-
-    Args:
-        update: the update buffer that shards read, flat, in host memory.
-        index, streams, positions: see _Buffer.
-    """
+    """An update buffer: copied to pinned memory on the copy stream, from where the pusher takes it. ``update``: the
+    update buffer that shards read, flat, in host memory."""
 
     def __init__(self, update: np.ndarray, index: Index, streams: Streams, positions: np.ndarray | None = None) -> None:
         super().__init__(index, streams, positions)
@@ -151,48 +103,34 @@ class DeviceUpdate(_Buffer):
         """Queue what brings the buffer to pinned memory, after a point."""
         copy = self._streams.copy
         after.hold(copy)
-        self._rows.to_cache(copy)
-        self._copy(self._pinned.ctypes.data, self._rows.cache.data.ptr, DEVICE_TO_HOST, copy)
+        if self._order is not None:
+            with on_stream(copy):
+                self._order.scatter(self.buffer, self._cache)
+        self._copy(self._pinned.ctypes.data, self._cache.data.ptr, DEVICE_TO_HOST, copy)
         self._copied.mark(copy)
 
 
-class _Host:
-    """A buffer in host memory: lent and given back without more ado."""
+class InPlace:
+    """A buffer in host memory where nothing is copied: that of an update, where shards read it; or rows that are
+    contiguous in the table, and do not change while they are read or lie in a file. ``buffer``: (n_keys, row_elems)."""
 
-    buffer: np.ndarray
+    is_copied, fetch = False, None
+
+    def __init__(self, buffer: np.ndarray) -> None:
+        self.buffer = buffer
 
     def lend(self) -> np.ndarray:
-        """The buffer, (n_keys, row_elems)."""
+        """The buffer, without more ado."""
         return self.buffer
 
     def give_back(self) -> None:
         """Nothing is to be done."""
 
-
-class Update(_Host):
-    """An update buffer in the memory that shards read."""
-
-    fetch = None
-
-    def __init__(self, update: np.ndarray, index: Index) -> None:
-        self.buffer = update.reshape(index.n_rows, index.table.row_elems)
-
-
-class View(_Host):
-    """Rows that are contiguous in the table, and do not change while they are read or lie in a file: nothing is
-    copied."""
-
-    is_copied = False
-
-    def __init__(self, values: np.ndarray, index: Index) -> None:
-        first, _, n_elems = index.ranges[0].tolist()
-        self.buffer = _read_only(values[first : first + n_elems], index)
-
     def gather(self) -> None:
         """The rows are there already."""
 
 
-class Copy(_Host):
+class Copy(InPlace):
     """Rows that are scattered, or that change whenever an update comes: each iteration's are gathered into a buffer.
 
     One buffer is enough for gathering ahead: an iteration cannot end while the last one's rows are still being read.
@@ -203,7 +141,7 @@ class Copy(_Host):
     def __init__(self, values: np.ndarray, index: Index, tier: InMemory) -> None:
         self._values, self._ranges, self._tier = values, index.ranges, tier
         self._gathered = np.empty(index.n_elems, values.dtype)
-        self.buffer = _read_only(self._gathered.view(), index)
+        super().__init__(_read_only(self._gathered.view(), index))
 
     def gather(self) -> None:
         """Copy the rows as they are now. Without the interpreter's lock: other threads go on."""
@@ -211,33 +149,29 @@ class Copy(_Host):
         self._tier.release(np.array([self._values.ctypes.data]), self._values.nbytes)
 
 
-Rows = View | Copy | DeviceRows
+Rows = InPlace | DeviceRows
 """What a read lends, read-only: ``is_copied`` says whether ``gather`` must fill it first."""
-Updates = Update | DeviceUpdate
+Updates = InPlace | DeviceUpdate
 """What an update is filled into: ``fetch``, unless None, brings it to where shards read it."""
 
 
 def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None,
             positions: np.ndarray | None, tier: InMemory) -> Rows:
-    """What a read of a batch lends.
-
-    Args:
-        values: the whole table's values, flat.
-        index: where the rows lie.
-        slack: the server's.
-        streams: of the device in whose memory the buffer is to be; None: in host memory.
-        positions: see Batch.
-        tier: has the table.
-    """
+    """What a read of a batch lends. ``values``: the whole table's values, flat; ``streams``: of the device in whose
+    memory the buffer is to be; None: in host memory."""
     if streams is not None:
         return DeviceRows(values, index, streams, positions)
-    stays = not slack or not tier.keeps_all
-    return View(values, index) if index.is_slice and stays else Copy(values, index, tier)
+    if not index.is_slice or (slack and tier.keeps_all):
+        return Copy(values, index, tier)
+    first, _, n_elems = index.ranges[0].tolist()
+    return InPlace(_read_only(values[first : first + n_elems], index))
 
 
 def update_of(update: np.ndarray, index: Index, streams: Streams | None, positions: np.ndarray | None) -> Updates:
     """What an update of a batch is filled into. ``update``: the buffer that shards read, flat; others: see rows_of."""
-    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, positions)
+    if streams is not None:
+        return DeviceUpdate(update, index, streams, positions)
+    return InPlace(update.reshape(index.n_rows, index.table.row_elems))
 
 
 def _read_only(rows: np.ndarray, index: Index) -> np.ndarray:

@@ -14,141 +14,79 @@ from scaffe.collectives.server.workers.worker import Worker
 from scaffe.collectives.shared.kernels import gather_ranges, scatter_ranges
 
 
-class LocalRows:
-    """A batch's rows of a local table in host memory. Rows that are one slice of the table need no buffer of their own.
+class LocalTable:
+    """A local table in host memory, or in the current device's. Raises CommError where there is no device.
 
-    Args:
-        table: where the table lies.
-        index: where the rows lie.
+    Attributes:
+        values: flat, 0 at first.
+        arrays: NumPy, or on a device CuPy.
+        used: on a device, the end of what was last done with the table, on whichever stream; None in host memory.
+    """
+
+    def __init__(self, table: Table, memory: str) -> None:
+        self.table, self._memory = table, memory
+        self.arrays: Any = np if memory == "host" else device.load()
+        self.values: Any = self.arrays.zeros(table.n_elems, table.dtype)
+        self.used: device.Point | None = None
+        if memory == "device":
+            self.used = device.Point(self.arrays.cuda.Event(disable_timing=True))
+            self.mark()
+
+    def mark(self) -> None:
+        """On a device: what the caller's stream has been given so far was the last that was done with the table."""
+        if self.used is not None:
+            self.used.mark(self.arrays.cuda.get_current_stream())
+
+    def host_values(self) -> np.ndarray:
+        """The values as they are now, flat, in host memory, which may be the table's own; of a device a copy, for
+        which the host waits."""
+        if self.used is None:
+            values: np.ndarray = self.values
+            return values
+        self.used.hold()
+        return self.values.get()  # type: ignore[no-any-return]
+
+    def like(self) -> LocalTable:
+        return LocalTable(self.table, self._memory)
+
+
+class LocalRows:
+    """A batch's rows of a local table. Rows that are one slice of the table need no buffer of their own.
+
+    On a device one kernel on the caller's current stream moves them, which follows what was last done with the table.
 
     Attributes:
         buffer: what the caller gets, (n_rows, row_elems).
     """
 
     def __init__(self, table: LocalTable, index: Index) -> None:
-        self._table, self._index = table, index
-        shape = index.n_rows, index.table.row_elems
+        self._table, self._ranges, self._is_slice = table, index.ranges, index.is_slice
+        n_rows, row_elems = index.n_rows, index.table.row_elems
         first, _, n_elems = index.ranges[0].tolist()
-        flat = table.values[first : first + n_elems] if index.is_slice else table.empty(index.n_elems)
-        self.buffer: Any = flat.reshape(*shape)
+        flat = (table.values[first : first + n_elems] if index.is_slice
+                else table.arrays.empty(index.n_elems, index.table.dtype))
+        self.buffer: Any = flat.reshape(n_rows, row_elems)
+        self._spread = table.values.reshape(index.table.n_rows, row_elems)
+        is_moved = table.used is not None and not index.is_slice
+        self._order = RowOrder(index.keys(), self.buffer.nbytes // n_rows) if is_moved else None
 
     def lend(self, fetch: bool) -> Any:
         """The buffer; ``fetch``: with the rows in it."""
-        if fetch and not self._index.is_slice:
-            self._gather()
+        if self._table.used is not None:
+            self._table.used.hold()
+        if self._order is not None and fetch:
+            self._order.gather(self._spread, self.buffer)
+        elif fetch and not self._is_slice:
+            gather_ranges(self._table.values, self._ranges, self.buffer.reshape(-1))
         return self.buffer
 
     def give_back(self, save: bool) -> None:
         """Take the buffer back; ``save``: put its rows into the table."""
-        if save and not self._index.is_slice:
-            self._scatter()
-
-    def _gather(self) -> None:
-        gather_ranges(self._table.values, self._index.ranges, self.buffer.reshape(-1))
-
-    def _scatter(self) -> None:
-        scatter_ranges(self._table.values, self._index.ranges, self.buffer.reshape(-1))
-
-
-class DeviceLocalRows(LocalRows):
-    """In device memory: one kernel on the caller's current stream, which follows what was last done with the table."""
-
-    _table: DeviceTable
-
-    def __init__(self, table: DeviceTable, index: Index) -> None:
-        super().__init__(table, index)
-        self._spread = table.values.reshape(index.table.n_rows, index.table.row_elems)
-        self._order = None if index.is_slice else RowOrder(index.keys(), self.buffer.nbytes // index.n_rows)
-
-    def lend(self, fetch: bool) -> Any:
-        """See LocalRows."""
-        self._table.used.hold()
-        return super().lend(fetch)
-
-    def give_back(self, save: bool) -> None:
-        """See LocalRows."""
-        super().give_back(save)
-        self._table.used.mark(self._table.current_stream())
-
-    def _gather(self) -> None:
-        if self._order is not None:
-            self._order.gather(self._spread, self.buffer)
-
-    def _scatter(self) -> None:
-        if self._order is not None:
+        if self._order is not None and save:
             self._order.scatter(self.buffer, self._spread)
-
-
-class LocalTable:
-    """A local table in host memory.
-
-    Args:
-        table: its shape and dtype.
-
-    Attributes:
-        values: flat, 0 at first.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.table, self.values = table, self._zeros(table)
-
-    def rows(self, index: Index) -> LocalRows:
-        """Rows of the table."""
-        return LocalRows(self, index)
-
-    def host_values(self) -> np.ndarray:
-        """The values as they are now, flat, in host memory; may be the table's own memory."""
-        values: np.ndarray = self.values
-        return values
-
-    def like(self) -> LocalTable:
-        """Another table of the same shape, in the same kind of memory."""
-        return type(self)(self.table)
-
-    def empty(self, n_elems: int) -> Any:
-        """Memory of the same kind and dtype, flat, uninitialised."""
-        return np.empty(n_elems, self.table.dtype)
-
-    def _zeros(self, table: Table) -> Any:
-        return np.zeros(table.n_elems, table.dtype)
-
-
-class DeviceTable(LocalTable):
-    """A local table in the current device's memory. Raises CommError without a device.
-
-    Attributes:
-        used: the end of what was last done with it, on whichever stream.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self._cuda = device.load()
-        super().__init__(table)
-        self.used = device.Point(self._cuda.cuda.Event(disable_timing=True))
-        self.used.mark(self.current_stream())
-
-    def rows(self, index: Index) -> LocalRows:
-        """See LocalTable."""
-        return DeviceLocalRows(self, index)
-
-    def host_values(self) -> np.ndarray:
-        """A copy, for which the host waits."""
-        self.used.hold()
-        return self.values.get()  # type: ignore[no-any-return]
-
-    def empty(self, n_elems: int) -> Any:
-        """See LocalTable."""
-        return self._cuda.empty(n_elems, self.table.dtype)
-
-    def current_stream(self) -> Any:
-        """The caller's."""
-        return self._cuda.cuda.get_current_stream()
-
-    def _zeros(self, table: Table) -> Any:
-        return self._cuda.zeros(table.n_elems, table.dtype)
-
-
-LOCAL_TABLES = {"host": LocalTable, "device": DeviceTable}
-"""By the name of the memory."""
+        elif save and not self._is_slice:
+            scatter_ranges(self._table.values, self._ranges, self.buffer.reshape(-1))
+        self._table.mark()
 
 
 class LocalBatch(BatchHandle):
@@ -166,14 +104,7 @@ class LocalBatch(BatchHandle):
         self._rows: LocalRows
 
     def bind(self, worker: Worker, state: int, table: LocalTable) -> None:
-        """Attach the batch to its worker and its memory.
-
-        Args:
-            worker: whose client checks the calls.
-            state: what that client calls the batch.
-            table: where the table lies.
-        """
-        self._worker, self._state, self._rows = worker, state, table.rows(self.index)
+        self._worker, self._state, self._rows = worker, state, LocalRows(table, self.index)
 
     def read(self) -> Any:
         """The rows, (n_keys, row_elems), read-only, until ``post_read``; of a table on the device CuPy's array.

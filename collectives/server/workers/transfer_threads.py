@@ -20,16 +20,8 @@ AHEAD_BYTES = 1 << 20
 
 
 class Inbox:
-    """Receives messages and gathers rows while the worker waits. For batches where little is copied.
-
-    Args:
-        client: the worker's state machine.
-        mail: the worker's mailbox.
-        rows: what must be gathered before a read, by batch.
-
-    Attributes:
-        lock: guards the client.
-    """
+    """Receives messages and gathers rows while the worker waits. For batches where little is copied. ``rows``: what
+    must be gathered before a read, by batch."""
 
     def __init__(self, client: Client, mail: Mailbox, rows: Mapping[int, Rows]) -> None:
         self.lock = threading.Condition()
@@ -77,10 +69,6 @@ class Puller(Inbox):
 
     Rows are gathered in the order in which they were asked for. The worker's thread gathers rows itself that it wants
     before their turn. The thread sleeps while nothing comes.
-
-    Args:
-        client, mail, rows: see Inbox.
-        fail: called in the thread with the error that ended it.
     """
 
     def __init__(self, client: Client, mail: Mailbox, rows: Mapping[int, Rows],
@@ -92,7 +80,6 @@ class Puller(Inbox):
         self._thread.start()
 
     def wait_for_rows(self, batch: int, waiting: Callable[[], None]) -> None:
-        """See Inbox."""
         self._wait(lambda: self._client.is_ready(batch), waiting)
         while batch in self._rows:
             with self.lock:
@@ -110,7 +97,6 @@ class Puller(Inbox):
         """The thread takes what comes."""
 
     def stop(self) -> None:
-        """End the thread."""
         self._is_stopped = True
         self._mail.put(encode(None, 0), lambda: None)
         self._thread.join()
@@ -128,17 +114,13 @@ class Puller(Inbox):
                 if self._take(TICK_SECONDS):
                     with self.lock:
                         self.lock.notify_all()
-                    self._gather_ahead()
+                    while (found := self._next()) is not None:
+                        self._gather(*found)
         except BaseException as error:
             self._fail(error)
 
-    def _gather_ahead(self) -> None:
-        """Gather what has been asked for ahead and may be read."""
-        while (found := self._next()) is not None:
-            self._gather(*found)
-
     def _next(self) -> tuple[int, int] | None:
-        """The next batch to gather, and the question that its rows answer."""
+        """The next batch asked for ahead that may be read, and the question that its rows answer."""
         with self.lock:
             for batch in self._client.prefetched():
                 question = self._client.question(batch)
@@ -169,23 +151,13 @@ Messages = Sequence[tuple[int, ToShard]]
 
 
 class Outbox:
-    """Sends at once. For updates in host memory.
-
-    Args:
-        send: sends messages, and calls its second argument now and then while there is no room for them.
-    """
+    """Sends at once. For updates in host memory. ``send``: sends messages, and calls its second argument now and then
+    while there is no room for them."""
 
     def __init__(self, send: Callable[[Messages, Callable[[], None]], None]) -> None:
         self._send = send
 
     def put(self, messages: Messages, waiting: Callable[[], None], fetch: Callable[[], None] | None = None) -> None:
-        """Send messages.
-
-        Args:
-            messages: what to send.
-            waiting: called now and then while there is no room.
-            fetch: called first, and may wait.
-        """
         if fetch is not None:
             fetch()
         self._send(messages, waiting)
@@ -198,13 +170,7 @@ class Outbox:
 
 
 class Pusher(Outbox):
-    """Sends in a thread of its own, in the order given, so that ``fetch`` may wait while the worker computes.
-
-    Args:
-        send: see Outbox.
-        name: of the thread.
-        fail: called in the thread with the error that ended it.
-    """
+    """Sends in a thread of its own, in the order given, so that ``fetch`` may wait while the worker computes."""
 
     def __init__(self, send: Callable[[Messages, Callable[[], None]], None], name: str,
                  fail: Callable[[BaseException], None]) -> None:
@@ -214,14 +180,12 @@ class Pusher(Outbox):
         self._thread.start()
 
     def put(self, messages: Messages, waiting: Callable[[], None], fetch: Callable[[], None] | None = None) -> None:
-        """See Outbox; returns at once."""
         def job() -> bool:
             super(Pusher, self).put(messages, lambda: None, fetch)
             return True
         self._jobs.put(job)
 
     def flush(self, waiting: Callable[[], None]) -> None:
-        """See Outbox."""
         is_done = threading.Event()
 
         def job() -> bool:
@@ -232,7 +196,6 @@ class Pusher(Outbox):
             waiting()
 
     def stop(self) -> None:
-        """End the thread when it has sent everything."""
         self._jobs.put(lambda: False)
         self._thread.join()
 

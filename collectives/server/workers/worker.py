@@ -20,10 +20,7 @@ class Worker(ForkAware):
     """One running worker; only one thread may use it.
 
     Args:
-        client: its state machine.
-        inbox: what takes its messages.
         shards: by number, the mailboxes of the shards, or of who stands for them on this node.
-        outbox_of: makes what sends its messages, from the function that does so.
         look_around: called from time to time during a wait, with what is waited for and the seconds waited so far;
             raises CommError if the wait cannot succeed.
     """
@@ -47,7 +44,6 @@ class Worker(ForkAware):
             self.client.opened_read(batch)
 
     def post_read(self, batch: int) -> None:
-        """Take the rows back from the caller."""
         with self._inbox.lock:
             self.client.end_read(batch)
 
@@ -68,7 +64,6 @@ class Worker(ForkAware):
             self._outbox.put(messages, self._while_waiting(ROOM), update.fetch)
 
     def clock(self) -> None:
-        """End the iteration."""
         with self._inbox.lock:
             messages = self.client.advance()
         self.send(messages)
@@ -104,7 +99,6 @@ class Worker(ForkAware):
         self._inbox.stop()
 
     def send(self, messages: Messages) -> None:
-        """Put messages into shards' mailboxes."""
         self._outbox.put(messages, self._while_waiting(ROOM))
 
     def _deliver(self, messages: Messages, waiting: Callable[[], None]) -> None:

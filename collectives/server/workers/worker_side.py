@@ -18,25 +18,14 @@ from scaffe.collectives.server.protocol.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.tables.table import Index, Keys, Table
 from scaffe.collectives.server.workers.batch import Batch, Recorder, reads_ahead
 from scaffe.collectives.server.workers.buffers import rows_of, update_of
-from scaffe.collectives.server.workers.local import LOCAL_TABLES, LocalBatch, LocalTable
+from scaffe.collectives.server.workers.local import LocalBatch, LocalTable
 from scaffe.collectives.server.workers.transfer_threads import Inbox, Outbox, Pusher, inbox_of
 from scaffe.collectives.server.workers.worker import Worker
 
 
 class WorkerSide:
-    """The worker's part of a ParameterServer.
-
-    Args:
-        slack: the server's.
-        look_around: see Worker.
-        fail: see Puller.
-
-    Attributes:
-        batches: of shared tables, in the order declared.
-        local: where local tables lie.
-        recorder: notes the calls of the virtual or the first iteration.
-        worker: the running one; None before ``start``, but for a virtual iteration.
-    """
+    """The worker's part of a ParameterServer. ``recorder``: notes the calls of the virtual or the first iteration;
+    ``worker``: the running one; None before ``start``, but for a virtual iteration."""
 
     def __init__(self, slack: float, look_around: Callable[[str, float], None],
                  fail: Callable[[BaseException], None]) -> None:
@@ -60,7 +49,7 @@ class WorkerSide:
     def local_table(self, table: Table, memory: str) -> None:
         """Allocate a local table. Raises CommError where there is no such memory."""
         _must_be_memory(table, memory)
-        self.local[table] = LOCAL_TABLES[memory](table)
+        self.local[table] = LocalTable(table, memory)
 
     def local_batch(self, table: Table, keys: Keys) -> LocalBatch:
         """Declare a batch of a local table. Raises CommError as Index does."""
@@ -92,12 +81,7 @@ class WorkerSide:
 
     def start(self, store: Store, number: int, shards: Mapping[int, Mailbox]) -> None:
         """Begin to work: ask for what is known to be read, and note the calls unless a virtual iteration was.
-
-        Args:
-            store: the memory shared with the shards.
-            number: the worker's.
-            shards: by number, the mailboxes of the shards, or of who stands for them on this node.
-        """
+        ``shards``: by number, the mailboxes of the shards, or of who stands for them on this node."""
         n_shards = len(shards)
         client = self._client(number, [batch.index.shards(n_shards) for batch in self.batches], n_shards)
         streams = self._streams()
@@ -115,7 +99,6 @@ class WorkerSide:
         self.recorder.begin()
 
     def working(self) -> Worker:
-        """The worker. Raises CommError where there is none."""
         if self.worker is None:
             raise CommError("a parameter server is used before start, or on a rank that only holds a shard")
         return self.worker
@@ -141,5 +124,5 @@ class WorkerSide:
 
 
 def _must_be_memory(table: Table, memory: str) -> None:
-    if memory not in LOCAL_TABLES:
-        raise CommError(f"table {table.name!r}: memory must be {' or '.join(LOCAL_TABLES)}, got {memory!r}")
+    if memory not in ("host", "device"):
+        raise CommError(f"table {table.name!r}: memory must be host or device, got {memory!r}")

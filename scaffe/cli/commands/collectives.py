@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def bench(argv: list[str]) -> int:
     """Measure collectives, in OSU's columns."""
-    from scaffe.collectives.bench import main
+    from scaffe.collectives.bench.sweep import main
 
     return main(argv)
 

@@ -13,7 +13,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import report_and_abort
-from scaffe.collectives.runtime.point_to_point import FaultTolerantMessages
+from scaffe.collectives.runtime.fault_tolerant_messages import FaultTolerantMessages
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.host import Post
 from scaffe.threads import Thread

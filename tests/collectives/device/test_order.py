@@ -101,7 +101,7 @@ def test_a_missing_order_gives_wrong_results(communicator, cp, kind, owner, name
     if communicator.n_ranks not in (2, 3) or communicator.topology.n_nodes > 1:
         pytest.skip("2 and 3 ranks on one node tell")
     for backend in (engine.backends["device"] for engine, _, _ in communicator._ranks._engines):
-        backend._streams.copy.is_for_copies = True
+        backend.streams.copy.is_for_copies = True
     monkeypatch.setattr(owner, name, mutant)
     assert not all_right(communicator, cp, kind)
     monkeypatch.undo()

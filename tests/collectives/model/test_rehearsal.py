@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.collectives.model.rehearsal import Rehearsal, Timing
-from scaffe.collectives.model.simulator import SimulationError
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.planning.planners import plans
 from tests.collectives.cases import EVERY_NAME, defined_at_start, expected, rank_counts, topologies, unique_payload
+from tests.collectives.model.rehearsal import Rehearsal, Timing
+from tests.collectives.model.simulator import SimulationError
 
 TIMINGS = tuple(Timing)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.collectives.model.simulator import Simulation, SimulationError
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
+from tests.collectives.model.simulator import Simulation, SimulationError
 
 
 def simulation(*steps, **options) -> Simulation:

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from scaffe.collectives import CommError, RankLost
-from scaffe.collectives.runtime.pending_message import ANY, PendingMessage
+from scaffe.collectives.runtime.point_to_point import ANY, PendingMessage
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.model.cost import count, measured_cost
 from scaffe.collectives.planning import algorithm, planners, trees
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
@@ -22,6 +21,7 @@ from tests.collectives.cases import (
     simulate,
     topologies,
 )
+from tests.collectives.model.simulator import count, measured_cost
 
 
 def planner(collective, name):

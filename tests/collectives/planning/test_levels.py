@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.collectives.model.cost import measured_cost
-from scaffe.collectives.model.simulator import LevelSimulation, SimulationError
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
 from scaffe.collectives.planning.call import Call
@@ -23,6 +21,7 @@ from tests.collectives.cases import (
     topologies,
     unique_payload,
 )
+from tests.collectives.model.simulator import LevelSimulation, SimulationError, measured_cost
 
 NAMES = [(collective, letter + name) for collective in COLLECTIVES for letter in "MS"
          for name in [*planners.short_names(collective), *(["CB-2"] if collective in ("reduce", "bcast") else [])]]

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from scaffe.collectives.model.cost import measured_cost
 from scaffe.collectives.planning import algorithm, algorithms, planners
 from scaffe.collectives.planning.algorithm import parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.tune import candidates
 from tests.collectives.cases import check, topologies
+from tests.collectives.model.simulator import measured_cost
 from tests.collectives.test_mpi import job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun
 
@@ -59,7 +59,7 @@ def test_one_file_is_enough_for_the_simulator_and_tune(scratch):
 @pytest.mark.mpi_job
 def test_bench_runs_it_by_its_name(scratch):
     code = ("import sys; from scaffe.collectives.planning import algorithms; "
-            f"algorithms.__path__.append({str(scratch)!r}); from scaffe.collectives.bench import main; "
+            f"algorithms.__path__.append({str(scratch)!r}); from scaffe.collectives.bench.sweep import main; "
             "sys.exit(main(sys.argv[1:]))")
     result = job(3, ["-c", code, "reduce", "-m", "64:64", "-a", "S,star@16", "-i", "1", "-x", "0", "-c"])
     assert result.returncode == 0, result.stderr

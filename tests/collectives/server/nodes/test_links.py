@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scaffe.collectives.runtime.pending_message import Envelope
+from scaffe.collectives.runtime.point_to_point import Envelope
 from scaffe.collectives.server.nodes.links import Links
 from scaffe.collectives.server.protocol.messages import N_NUMBERS
 

@@ -7,7 +7,7 @@ from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.cuda import kernels
 from scaffe.collectives.cuda.kernels import RowOrder
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.workers.local import DeviceTable
+from scaffe.collectives.server.workers.local import LocalTable
 from tests import pretend
 from tests.layers.cuda import nvrtc
 
@@ -78,12 +78,12 @@ def test_a_stream_that_does_not_follow_the_other_is_found(cp, monkeypatch):
 
         def mark(self, stream):
             pass
-    made = DeviceTable.__init__
+    made = LocalTable.__init__
 
-    def init(self, table):
-        made(self, table)
+    def init(self, table, memory):
+        made(self, table, memory)
         self.used = Nothing()
-    monkeypatch.setattr(DeviceTable, "__init__", init)
+    monkeypatch.setattr(LocalTable, "__init__", init)
     seen, right, _ = work(cp, KEYS["scattered"])
     assert not np.array_equal(seen, right)
 

@@ -15,10 +15,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.model.events import compile_plans, finish_times
+from scaffe.collectives.model.level_cost import segments_of
+from scaffe.collectives.model.machine import Machine
 from scaffe.collectives.planning.algorithm import Pattern
+from scaffe.collectives.planning.call import Cost
 from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, Phase
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
-from scaffe.collectives.shared.schedule import Segment, segments
+from scaffe.collectives.shared.schedule import Segment
+from scaffe.collectives.topology import Topology
 
 Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -60,7 +65,6 @@ class Simulation:
     def __init__(self, plans: Sequence[Plan], buffers: Sequence[np.ndarray], operation: Operation = np.add,
                  defined: Sequence[np.ndarray] | None = None, eager: bool = False, wait_for_sends: bool = True) -> None:
         """Args:
-            plans: one per rank, in rank order.
             buffers: per rank a flat array of n_elems, changed in place.
             operation: op(own, received) of RecvReduce.
             defined: per rank a boolean array: which elements hold a value at the start (default: all). Reading any
@@ -173,21 +177,12 @@ class Simulation:
             raise SimulationError("messages never received: from rank " + ", ".join(lost))
 
 
-def segments_of(phase: IntraNodePhase, n_ranks: int) -> list[Segment]:
-    """What a pass of a node of `n_ranks` does, in elements of the whole buffer."""
-    found = segments(phase.collective, n_ranks, phase.stop - phase.start, phase.root, phase.parts)
-    return [Segment(part.start + phase.start, part.end + phase.start, part.sources, part.targets) for part in found]
-
-
 @dataclass
 class LevelSimulation:
     """All ranks of one collective on several nodes.
 
     Attributes:
-        levels: the collective.
-        pattern: what runs across.
         is_split: by `S`, else by `M`.
-        chunk_elems: the longest message.
         buffers: per rank a flat array of n_elems, changed in place.
         defined: per rank a boolean array: which elements hold a value.
         operation: op(one rank's, the next one's).
@@ -251,3 +246,37 @@ def _combine(part: Segment, buffers: Sequence[np.ndarray], defined: Sequence[np.
     for rank in part.targets:
         buffers[rank][where] = total
         defined[rank][where] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What one rank's plan does: messages and elements sent and received, and elements added."""
+
+    messages_sent: int
+    messages_received: int
+    elems_sent: int
+    elems_received: int
+    elems_reduced: int
+
+
+def count(plan: Plan) -> Count:
+    """Counts one rank's messages and elements."""
+    sent = [step.stop - step.start for step in plan if isinstance(step, Send)]
+    copied = [step.stop - step.start for step in plan if isinstance(step, Recv)]
+    reduced = [step.stop - step.start for step in plan if isinstance(step, RecvReduce)]
+    return Count(len(sent), len(copied) + len(reduced), sum(sent), sum(copied) + sum(reduced), sum(reduced))
+
+
+def rounds(plans: Sequence[Plan]) -> int:
+    """Returns the length of the longest chain of messages that wait for one another, over all ranks' plans."""
+    # the finish time on a machine where a message takes time 1 and nothing else takes any
+    unit = Machine(1, float("inf"), 1, float("inf"), 0, 0, float("inf"))
+    return round(float(finish_times(compile_plans(plans), Topology.flat(len(plans)), 1, unit).max()))
+
+
+def measured_cost(plans: Sequence[Plan]) -> Cost:
+    """The cost of all ranks' `plans`, counted."""
+    counts = [count(plan) for plan in plans]
+    n_elems = plans[0].n_elems
+    return Cost(rounds(plans), max(c.elems_sent for c in counts) / n_elems,
+                max(c.elems_received for c in counts) / n_elems)

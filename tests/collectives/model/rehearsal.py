@@ -17,9 +17,9 @@ from functools import partial
 
 import numpy as np
 
-from scaffe.collectives.model.simulator import Operation, SimulationError
 from scaffe.collectives.planning.plan import Plan
 from scaffe.collectives.runtime.engine import Execution
+from tests.collectives.model.simulator import Operation, SimulationError
 
 
 class Timing(Enum):
@@ -44,7 +44,6 @@ class _Message:
         self._is_active = self.is_done = False
 
     def Start(self) -> None:
-        """See transport.Message."""
         if self._is_active:
             raise SimulationError(f"rank {self.owner}: a message between {self._pair} is started before it is done")
         self._is_active, self.is_done = True, False
@@ -134,27 +133,21 @@ class _Transport:
         self._slots: dict[int, np.ndarray] = {}
 
     def address(self, array: np.ndarray) -> int:
-        """See Transport."""
         return array.ctypes.data
 
     def view(self, array: np.ndarray) -> np.ndarray:
-        """See Transport."""
         return array
 
     def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> np.ndarray:
-        """See Transport."""
         return self._slots.setdefault(slot, np.empty(n_elems, like.dtype))
 
     def sender(self, part: np.ndarray, peer: int) -> _Message:
-        """See Transport."""
         return _Message(self._network, (self._rank, peer), part, is_send=True)
 
     def receiver(self, part: np.ndarray, peer: int) -> _Message:
-        """See Transport."""
         return _Message(self._network, (peer, self._rank), part, is_send=False)
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
-        """See Transport."""
         return partial(self._combine, own, received)
 
     def _combine(self, own: np.ndarray, received: np.ndarray) -> None:
@@ -167,7 +160,6 @@ class Rehearsal:
     def __init__(self, plans: Sequence[Plan], buffers: Sequence[np.ndarray], timing: Timing, seed: int = 0,
                  operation: Operation = np.add) -> None:
         """Args:
-            plans: one per rank, in rank order.
             buffers: per rank a flat array of n_elems, changed in place.
             timing: when messages move.
             seed: of everything random.

@@ -51,7 +51,6 @@ class Sigmoid(Elementwise):
     """y = 1 / (1 + exp(-x))."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         sigmoid(x, y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -64,7 +63,6 @@ class TanH(Elementwise):
     """y = tanh(x)."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         np.tanh(x, out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -77,12 +75,10 @@ class AbsVal(Elementwise):
     """y = |x|. As in Caffe, it does not work in place."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raise LayerError if the layer is to work in place."""
         if bottom[0] is top[0]:
             raise LayerError("does not work in place; give the top another name")
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         np.abs(x, out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -113,7 +109,6 @@ class Elu(Elementwise):
     keeps_input = True
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         alpha = x.dtype.type(self.param.elu_param.alpha)
         np.add(np.maximum(x, 0), alpha * np.expm1(np.minimum(x, 0)), out=y)
 
@@ -130,7 +125,6 @@ class Swish(Elementwise):
     keeps_input = True
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         np.multiply(x, sigmoid(x * x.dtype.type(self.param.swish_param.beta)), out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -147,7 +141,6 @@ class Clip(Elementwise):
     keeps_input = True
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         low, high = self._limits(x)
         np.maximum(low, np.minimum(x, high), out=y)
 
@@ -166,7 +159,6 @@ class Threshold(NoGradient, Elementwise):
     """y = 1 where x > threshold, 0 elsewhere; it has no gradient."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         np.greater(x, x.dtype.type(self.param.threshold_param.threshold), out=y, casting="unsafe")
 
 
@@ -177,7 +169,6 @@ class ReLU6(Elementwise):
     keeps_input = True
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         slope = x.dtype.type(self.param.relu6_param.negative_slope)
         np.add(np.clip(x, 0, RELU6_LIMIT), slope * np.minimum(x, 0), out=y)
 

@@ -32,11 +32,9 @@ class Dropout(Neuron):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read dropout_ratio."""
         ratio = np.float32(self.param.dropout_param.dropout_ratio)
         if not 0 <= ratio < 1:
             raise LayerError(f"dropout_ratio must be at least 0 and below 1, got {ratio:g}")
@@ -46,7 +44,6 @@ class Dropout(Neuron):
         self.idle_in_place = not self._draws and self._scales
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape and plan the kernels."""
         super().reshape(bottom, top)
         self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio,
                                                   self.context.draws, self.context.dtype, self._scales)
@@ -63,7 +60,6 @@ class Dropout(Neuron):
         self.differentiate(bottom[0].data_flat, top[0].data_flat, bottom[0].data_flat, top[0].data_flat)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write gx: gy, scaled as y was, for the kept elements, 0 for the others; in testing as y was."""
         if self._draws:
             self._plan.backward(gy, gx)
         else:

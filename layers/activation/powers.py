@@ -25,7 +25,6 @@ class Power(Elementwise):
     keeps_input = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read power, scale and shift."""
         p = self.param.power_param
         self.power, self.scale, self.shift = (self.context.dtype.type(v) for v in (p.power, p.scale, p.shift))
         self.keeps_input = self.power not in (0, 1) and self.scale != 0
@@ -63,7 +62,6 @@ class Exp(Elementwise):
     """y = base ^ (shift + scale x); base -1 stands for e."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read base, scale and shift. Raises LayerError if the base is neither positive nor -1."""
         p = self.param.exp_param
         log_base = _log_base(p.base)
         with np.errstate(over="ignore"):
@@ -71,7 +69,6 @@ class Exp(Elementwise):
             self.inner, self.outer = (self.context.dtype.type(v) for v in factors)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         np.multiply(x, self.inner, out=y)
         np.exp(y, out=y)
         if self.outer != 1:
@@ -89,7 +86,6 @@ class Log(Elementwise):
     keeps_input = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read base, scale and shift. Raises LayerError if the base is 1, or neither positive nor -1."""
         p = self.param.log_param
         log_base = _log_base(p.base)
         if log_base == 0:
@@ -98,7 +94,6 @@ class Log(Elementwise):
         self.outer, self.scale, self.shift = (self.context.dtype.type(v) for v in factors)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         np.multiply(x, self.scale, out=y)
         y += self.shift
         np.log(y, out=y)

@@ -36,7 +36,6 @@ class ReLU(Neuron):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -51,7 +50,6 @@ class ReLU(Neuron):
         return None if self.keeps_input else self._slope
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         super().reshape(bottom, top)
         if self.uses_sign_mask and self.sign_mask_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
             self._sign_mask = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
@@ -62,24 +60,20 @@ class ReLU(Neuron):
         return 0 if self._sign_mask is None else int(self._sign_mask.nbytes)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the top's data."""
         super().forward(bottom, top)
         self.keep(top)
 
     def keep(self, top: Sequence[Blob]) -> None:
-        """See Layer."""
         if self._sign_mask is not None:
             self.context.kernels.save_sign_mask(top[0].data_flat, self._sign_mask)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Compute the bottom's diff, if it is wanted."""
         if self._sign_mask is None:
             super().backward(top, propagate_down, bottom)
         elif propagate_down[0]:
             self.context.kernels.relu_backward_mask(self._sign_mask, top[0].diff_flat, bottom[0].diff_flat, self._slope)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         self.context.kernels.relu_forward(x, y, self._slope)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -101,7 +95,6 @@ class PReLU(Layer):
     temporaries = 3
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the slopes. Raises LayerError if the bottom has fewer than 2 axes."""
         check_n_axes(2, bottom[0])
         p = self.param.prelu_param
         self.shared = p.channel_shared
@@ -110,7 +103,6 @@ class PReLU(Layer):
             blob.data[...] = FIRST_SLOPE
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if the channels do not fit the slopes."""
         check_n_axes(2, bottom[0])
         n_channels = bottom[0].shape[1]
         if not self.shared and n_channels != self.blobs[0].n_elems:
@@ -122,7 +114,6 @@ class PReLU(Layer):
             top[0].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write y."""
         x = bottom[0].data
         if self._kept is not None:
             self._kept[...] = x
@@ -153,7 +144,6 @@ class Insanity(Elementwise):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the bounds."""
         p = self.param.insanity_param
         if not p.ub > p.lb or p.lb * p.ub == 0:
             raise LayerError(f"wants bounds lb below ub, neither of them 0, got {p.lb:g} and {p.ub:g}")
@@ -162,7 +152,6 @@ class Insanity(Elementwise):
         self._low, self._range = p.lb, p.ub - p.lb
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         if bottom[0].ndim < 2:
             raise LayerError(f"takes bottoms of two axes or more, got shape {bottom[0].shape}")
         super().reshape(bottom, top)
@@ -181,6 +170,5 @@ class Insanity(Elementwise):
             np.multiply(x, factors, out=y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's diff."""
         if propagate_down[0]:
             np.multiply(top[0].diff_flat, self._factors, out=bottom[0].diff_flat)

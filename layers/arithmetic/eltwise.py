@@ -37,11 +37,9 @@ class Eltwise(FusesRelu):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return param.eltwise_param.operation == SUM and all(c == 1 for c in param.eltwise_param.coeff)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the operation and the coefficients."""
         p = self.param.eltwise_param
         self._operation = p.operation
         if len(p.coeff) not in (0, len(bottom)):
@@ -53,7 +51,6 @@ class Eltwise(FusesRelu):
         self.passes_diff = self._operation == SUM and all(c == 1 for c in self._coeffs)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottoms' shape."""
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
@@ -70,11 +67,9 @@ class Eltwise(FusesRelu):
         return self._operation == SUM and self._coeffs == [1, 1]
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse a ReLU that follows the sum of two bottoms with coefficients 1. Returns whether it is fused."""
         return self.adds_two and super().fuse(following)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Write the top, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         xs, y = [blob.data_flat for blob in bottom], top[0].data_flat
         if relu_slope is not None:
             self.context.kernels.add_relu(xs[0], xs[1], y, relu_slope)
@@ -106,7 +101,6 @@ class Eltwise(FusesRelu):
             np.maximum(x, y, out=y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradients of the bottoms asked for."""
         gy = top[0].diff_flat
         for i in reversed(range(len(bottom))):  # bottom 0 last: in place its gradient is gy's own memory
             blob = bottom[i]

@@ -22,7 +22,6 @@ class Axpy(Layer):
     temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top x's shape. Raises LayerError if the bottoms' shapes do not fit together."""
         a, x, y = (b.shape for b in bottom)
         if a[:2] != x[:2] or len(a) < 2 or bottom[0].count(2) != 1 or x != y:
             raise LayerError(f"wants bottoms (N, C), (N, C, ...) and the same again, got shapes {a}, {x}, {y}")
@@ -30,12 +29,10 @@ class Axpy(Layer):
         top[0].reshape(x)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute a x + y."""
         np.multiply(bottom[1].data, bottom[0].data.reshape(self.factors), out=top[0].data)
         top[0].data_flat[...] += bottom[2].data_flat
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradients: of a, gy x summed over the spatial axes; of x, a gy; of y, gy (gy is the top's)."""
         gy = top[0].diff
         if propagate_down[0]:
             sums = (gy * bottom[1].data).sum(axis=tuple(range(2, gy.ndim)))
@@ -56,12 +53,10 @@ class _Product(Layer):
     temporaries = 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Multiply."""
         x, factors = (bottom[i] for i in self._order)
         np.multiply(x.data, factors.data.reshape(self._spread), out=top[0].data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradients of x and of the factors."""
         (x, x_wanted), (factors, factors_wanted) = ((bottom[i], propagate_down[i]) for i in self._order)
         gy = top[0].diff
         if factors_wanted:
@@ -80,7 +75,6 @@ class BroadcastMul(_Product):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError in place, or if there is not one factor for each channel of each item."""
         self._order = (0, 1) if bottom[0].n_elems > bottom[1].n_elems else (1, 0)
         x, factors = (bottom[i] for i in self._order)
         if x.ndim < 2 or factors.n_elems != x.count(0, 2) or top[0] in bottom:
@@ -98,7 +92,6 @@ class MaskPooling(_Product):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError in place, or if the masks do not fit the images."""
         x, mask = bottom
         if x.ndim != 4 or mask.shape != (x.shape[0], 1, *x.shape[2:]) or top[0] in bottom:
             raise LayerError(f"wants images (N, C, H, W), masks (N, 1, H, W) and a top of its own, got {x.shape} and "

@@ -28,7 +28,6 @@ class Affine(FusesRelu):
     _bias: Blob | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if scale or bias does not fit it."""
         x = bottom[0]
         self._bind(bottom)
         factor = self._scale or self._bias
@@ -59,7 +58,6 @@ class Affine(FusesRelu):
         return self._per_channel and all(blob is None or blob in self.blobs for blob in (self._scale, self._bias))
 
     def per_channel(self) -> tuple[Any, Any] | None:
-        """See Layer."""
         if not self.is_fusable or self._rows is None:
             return None
         scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
@@ -86,7 +84,6 @@ class Affine(FusesRelu):
         return self._kept
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Write the top, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         x, y = bottom[0], top[0]
         self._bind(bottom)
         if self._rows is not None:
@@ -109,7 +106,6 @@ class Affine(FusesRelu):
             np.add(x.data if self._scale is None else y.data, self._bias.data.reshape(self._spread), out=y.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients of learned scale and bias; write those of the bottoms asked for."""
         wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down, strict=True) if w}
         wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:], strict=True) if w}
         if wanted:
@@ -155,11 +151,9 @@ class Scale(Affine):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return _is_per_channel(param.scale_param, bottom)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the learned blobs."""
         p = self.param.scale_param
         self._axis = p.axis
         shape = bottom[1].shape if len(bottom) > 1 else covered_shape(bottom[0], p.axis, p.num_axes)
@@ -185,11 +179,9 @@ class Bias(Affine):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return _is_per_channel(param.bias_param, bottom)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the learned blobs."""
         p = self.param.bias_param
         self._axis = p.axis
         if len(bottom) == 1:

@@ -23,7 +23,6 @@ class Neuron(Layer):
     keeps_input = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         self._kept: np.ndarray | None = None
         if bottom[0] is not top[0]:
             top[0].reshape(bottom[0].shape)
@@ -31,14 +30,12 @@ class Neuron(Layer):
             self._kept = np.empty_like(bottom[0].data_flat)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the top's data."""
         if self._kept is not None:
             self._kept[...] = bottom[0].data_flat
         for x, y in self._pieces(bottom[0].data_flat, top[0].data_flat):
             self.activate(x, y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Compute the bottom's diff, if it is wanted."""
         if propagate_down[0]:
             x = bottom[0].data_flat if self._kept is None else self._kept
             for piece in self._pieces(x, top[0].data_flat, top[0].diff_flat, bottom[0].diff_flat):
@@ -69,7 +66,6 @@ class Elementwise(Neuron):
     by_image = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         super().reshape(bottom, top)
         n_elems = bottom[0].n_elems
         self.temporaries = 4 * min(self.context.kernels.PIECE_ELEMS, n_elems) / max(n_elems, 1)
@@ -84,11 +80,9 @@ class NoGradient(Layer):
     """A layer without a gradient; asking for one is an error."""
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """False for every bottom."""
         return False
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing to do. Raises LayerError if a gradient is wanted."""
         refuse_gradient(propagate_down, range(len(propagate_down)))
 
 
@@ -111,13 +105,11 @@ class LossLayer(Layer):
     sums_gradients: ClassVar[bool] = False  # whether the gradient is of the sum over items, whatever the loss is
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Make the top a scalar. Raises LayerError unless predictions and targets have the same first dimension."""
         if not bottom[0].ndim or bottom[0].shape[:1] != bottom[1].shape[:1]:
             raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
         top[0].reshape(())
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """True for all bottoms but the targets."""
         return bottom_index != 1
 
     def wide(self, blob: Blob) -> np.ndarray:
@@ -157,11 +149,9 @@ class ZeroGradient(Layer):
     """A layer whose backward writes zeros, as in Caffe's forks, whose nets seldom say ``propagate_down: false``."""
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """False for every bottom."""
         return False
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write zeros to the gradients asked for."""
         for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted:
                 blob.diff_flat[...] = 0

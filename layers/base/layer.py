@@ -72,14 +72,22 @@ class Layer:
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``."""
+        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``.
+
+        Raises:
+            LayerError: an option is missing or out of range, or does not fit the others or the bottoms.
+        """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``."""
+        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``.
+
+        Raises:
+            LayerError: the bottoms' shapes do not fit one another, the options or the parameters.
+        """
         raise NotImplementedError
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the tops' data."""
+        """Compute the tops' data. Raises LayerError for a label, an index or a region that is out of range."""
         raise NotImplementedError
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

@@ -32,7 +32,6 @@ class Recurrent(Layer):
     n_gates: ClassVar[int]
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
-        """Raise LayerError for a wrong number of bottoms or tops; expose_hidden decides how many there are."""
         exposed = self._n_exposed()
         if n_bottoms not in (2 + exposed, 3 + exposed) or n_tops != 1 + exposed:
             raise LayerError(f"takes {2 + exposed} bottoms, one more with a static input, and {1 + exposed} top(s); "
@@ -65,7 +64,6 @@ class Recurrent(Layer):
         self._states: Arrays = []
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError if shapes do not fit together or the number of steps has changed."""
         self._check_inputs(bottom)
         for blob, weights, start in ((bottom[0], 0, 2), *((blob, 2, 1) for blob in bottom[2:3] if self.has_static)):
             if blob.count(start) != self.blobs[weights].shape[1]:
@@ -86,7 +84,6 @@ class Recurrent(Layer):
         return bottom_index == 0 or (bottom_index == 2 and len(self.param.bottom) > 2 + self._n_exposed())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run all steps."""
         inputs = self._rows(bottom[0].data) @ self.blobs[0].data.T + self.blobs[1].data
         inputs = inputs.reshape(self.n_steps, -1, inputs.shape[-1])
         if self.has_static:

@@ -40,7 +40,6 @@ class DetectionEvaluate(NoGradient):
     exact_bottoms = (0, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options and the file of sizes. Raises LayerError if one is wrong."""
         p = self.param.detection_evaluate_param
         if not 1 <= p.num_classes <= MOST_CLASSES:
             raise LayerError(f"needs num_classes, at least 1 and at most {MOST_CLASSES}, got {p.num_classes}")
@@ -53,7 +52,6 @@ class DetectionEvaluate(NoGradient):
         self._n_seen = 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top by how many detections there are. Raises LayerError if a bottom has another shape."""
         p = self.param.detection_evaluate_param
         if not bottom[0].ndim or bottom[0].shape[-1] != COLUMNS:
             raise LayerError(f"wants detections (1, 1, D, 7), got shape {bottom[0].shape}")
@@ -65,7 +63,6 @@ class DetectionEvaluate(NoGradient):
         top[0].reshape((1, 1, len(self._classes) + len(self._detections), RESULTS))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Evaluate. Raises LayerError if a detection or a true box has the background's label."""
         p = self.param.detection_evaluate_param
         truth = read_truth(bottom[1], p.num_classes, p.background_label_id)
         labels = self._detections[:, 1]

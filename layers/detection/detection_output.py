@@ -38,7 +38,6 @@ class DetectionOutput(NoGradient):
     temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options. Raises LayerError for one out of range."""
         p = self.param.detection_output_param
         if p.num_classes < 1:
             raise LayerError("needs num_classes, at least 1")
@@ -57,7 +56,6 @@ class DetectionOutput(NoGradient):
         top[0].reshape((1, 1, 1, COLUMNS))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Detect. Raises LayerError for a prior box without an area, if the code divides by its size."""
         p = self.param.detection_output_param
         n_items, n_priors = bottom[0].shape[0], count_priors(bottom[2])
         priors, variances = read_priors(bottom[2])

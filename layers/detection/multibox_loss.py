@@ -70,7 +70,6 @@ class MultiBoxLoss(LossLayer):
     exact_bottoms = (2, 3)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options. Raises LayerError if they do not fit together."""
         p = self.param.multibox_loss_param
         self._check_options()
         self._matching = MatchOptions(p.match_type, p.overlap_threshold, p.ignore_cross_boundary_bbox)
@@ -101,18 +100,15 @@ class MultiBoxLoss(LossLayer):
             raise LayerError(f"wants neg_pos_ratio at least 0, got {p.neg_pos_ratio:g}")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Make the top a scalar. Raises LayerError if the bottoms do not fit together."""
         p = self.param.multibox_loss_param
         check_predictions(bottom, p.num_classes, p.share_location)
         check_shape(bottom[3])
         top[0].reshape(())
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Offsets and confidences have a gradient."""
         return bottom_index < 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label that is no class, or the background's."""
         p = self.param.multibox_loss_param
         n_items, self._priors = bottom[0].shape[0], read_priors(bottom[2])
         n_priors = len(self._priors[0])

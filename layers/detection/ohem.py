@@ -44,7 +44,6 @@ class BoxAnnotatorOhem(ZeroGradient):
         top[1].reshape(wanted[3])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Choose. Raises LayerError if a region names an item below 0."""
         p, shape = self.param.box_annotator_ohem_param, as_four_axes(bottom[0].shape)
         items = bottom[0].data.reshape(shape)[:, 0].reshape(-1).astype(np.int64)
         if items.size and items.min() < 0:
@@ -88,13 +87,11 @@ class SoftmaxWithLossOhem(SoftmaxWithLoss):
     temporaries, persistent_temporaries = 2, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: (), the scores' shape and the labels' shape."""
         super().reshape(bottom, top)
         if len(top) > 2:
             top[2].reshape(bottom[1].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the losses and the probabilities."""
         super().forward(bottom, top)
         if len(top) < 3:
             return

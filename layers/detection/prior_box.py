@@ -35,7 +35,6 @@ class PriorBox(ZeroGradient):
     recordable = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError if they do not fit together."""
         p = self.param.prior_box_param
         self._sizes = self.sizes(p)
         self._variances = _variances(p)
@@ -43,7 +42,6 @@ class PriorBox(ZeroGradient):
         self._step = _pair(p, ("step", "step_h", "step_w"))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and compute the boxes. Raises LayerError without the image, if it is needed, or its size."""
         if bottom[0].ndim != 4 or len(bottom) > 1 and bottom[1].ndim != 4:
             raise LayerError(f"wants a feature map and an image of 4 axes, got {[b.shape for b in bottom]}")
         if self._image is None and len(bottom) < 2:
@@ -64,7 +62,6 @@ class PriorBox(ZeroGradient):
         self._priors = self.context.kernels.to_device(both.reshape(top[0].shape), top[0].dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the boxes."""
         top[0].data[...] = self._priors
 
     @staticmethod

@@ -126,7 +126,6 @@ class Proposal(ZeroGradient):
         self._show(top, self.param.proposal_param.post_nms_topn)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Choose the regions, and shape the tops for as many."""
         from scaffe.layers.kernels.cpu.boxes import suppress_in_pixels
 
         boxes, scores = self._boxes(bottom)

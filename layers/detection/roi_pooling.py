@@ -89,17 +89,14 @@ class RoiPooling(Layer):
     temporaries, persistent_temporaries = 3, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""
         p = self.param.roi_pooling_param
         check_regions(bottom, (p.pooled_h, p.pooled_w))
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], p.pooled_h, p.pooled_w))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Regions have no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool, and keep where each maximum was. Raises LayerError if a region names an item not in the batch."""
         from scaffe.layers.kernels.cpu.regions import max_of_bins
 
         p, (height, width) = self.param.roi_pooling_param, bottom[0].shape[2:]
@@ -145,7 +142,6 @@ class PsRoiPooling(Layer):
     exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a bottom has another shape."""
         p = self.param.psroi_pooling_param
         check_regions(bottom, (p.output_dim, p.group_size))
         if bottom[0].shape[1] != p.output_dim * p.group_size**2:
@@ -154,11 +150,9 @@ class PsRoiPooling(Layer):
         top[0].reshape((bottom[1].shape[0], p.output_dim, p.group_size, p.group_size))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Regions have no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool. Raises LayerError if a region names an item not in the batch."""
         from scaffe.layers.kernels.cpu.regions import means_by_position
 
         p, (height, width) = self.param.psroi_pooling_param, bottom[0].shape[2:]
@@ -200,7 +194,6 @@ class RoiAlign(Layer):
     exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""
         self._at_corners = self.param.HasField("roi_pooling_param")
         p = self.param.roi_pooling_param if self._at_corners else self.param.roi_align_param
         check_regions(bottom, (p.pooled_h, p.pooled_w))
@@ -208,11 +201,9 @@ class RoiAlign(Layer):
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], *pooled))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Regions have no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Sample. Raises LayerError if a region names an item not in the batch, or has too many samples."""
         from scaffe.layers.kernels.cpu.regions import bilinear_means
 
         items, corners = read_regions(bottom)

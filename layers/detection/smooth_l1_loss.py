@@ -35,23 +35,19 @@ class SmoothL1Loss(LossLayer):
     exact_bottoms = (1, 2, 3)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read sigma."""
         self._squared = self.param.smooth_l1_loss_param.sigma ** 2
         if not self._squared > 0:
             raise LayerError(f"sigma must be above 0, got {self.param.smooth_l1_loss_param.sigma:g}")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: ()."""
         super().reshape(bottom, top)
         if len({as_four_axes(blob.shape) for blob in bottom}) > 1:
             raise LayerError("wants bottoms of one shape, got " + ", ".join(str(blob.shape) for blob in bottom))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Predictions and targets have a gradient."""
         return bottom_index < 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         top[0].data[...] = self._losses(bottom).sum() / self._divisor(bottom[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -101,14 +97,12 @@ class SmoothL1LossOhem(SmoothL1Loss):
     n_tops = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: () and (N, 1, H, W)."""
         super().reshape(bottom, top)
         n_items, _, *space = as_four_axes(bottom[0].shape)
         if len(top) > 1:
             top[1].reshape((n_items, 1, *space))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the losses."""
         losses = self._losses(bottom)
         top[0].data[...] = losses.sum() / self._divisor(bottom[0])
         if len(top) > 1:

@@ -36,7 +36,6 @@ class DetectNetTransformation(NoGradient):
     temporaries = 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options and the mean file. Raises LayerError if they do not make sense."""
         g, t = self.param.detectnet_groundtruth_param, self.param.transform_param
         self._coverage, self._wanted = Coverage(g), (int(g.image_size_x), int(g.image_size_y))
         if len(t.mean_value) not in (0, 1, 3) or t.mean_value and t.HasField("mean_file"):
@@ -44,7 +43,6 @@ class DetectNetTransformation(NoGradient):
         self._mean_file = read_mean(path_of(t.mean_file)) if t.HasField("mean_file") else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError if the bottoms are not images of three channels and their boxes."""
         shape, labels = bottom[0].shape, bottom[1].shape
         if len(shape) != 4 or shape[1] != 3 or min(shape) < 1 or labels[:1] != shape[:1]:
             raise LayerError(f"wants images (N, 3, H, W) and the boxes of N items, got {shape} and {labels}")
@@ -62,7 +60,6 @@ class DetectNetTransformation(NoGradient):
         return resized
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Draw and make the changes. Raises LayerError for labels that are not boxes."""
         for item in range(bottom[0].shape[0]):
             image = np.ascontiguousarray(np.moveaxis(bottom[0].data[item], 0, -1), np.float32)
             boxes = read_boxes(bottom[1].data[item])

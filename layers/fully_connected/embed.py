@@ -25,7 +25,6 @@ class Embed(Layer):
     temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare weights and bias. Raises LayerError if num_output or input_dim is missing."""
         p = self.param.embed_param
         for name in ("num_output", "input_dim"):
             if getattr(p, name) <= 0:
@@ -35,15 +34,12 @@ class Embed(Layer):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: the bottom's shape, then num_output."""
         top[0].reshape((*bottom[0].shape, self.param.embed_param.num_output))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Indices have no gradient."""
         return False
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Look up the rows and add the bias. Raises LayerError for an index out of range."""
         self._indices = bottom[0].data.astype(np.int64)
         n_rows = self.param.embed_param.input_dim
         wrong = (self._indices < 0) | (self._indices >= n_rows)
@@ -54,7 +50,6 @@ class Embed(Layer):
             top[0].data[...] += self.blobs[1].data
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the top's gradient to that of the rows looked up, and to the bias's."""
         refuse_gradient(propagate_down, [0])
         rows = top[0].diff.reshape(-1, self.param.embed_param.num_output)
         if self.param_propagate_down[0]:

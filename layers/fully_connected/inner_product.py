@@ -33,11 +33,9 @@ class InnerProduct(FusesRelu):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare weights and bias."""
         p = self.param.inner_product_param
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
@@ -49,7 +47,6 @@ class InnerProduct(FusesRelu):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and plan the kernels. Raises LayerError if the bottom does not fit the weights."""
         p = self.param.inner_product_param
         k = bottom[0].count(self._axis)
         if k != self.blobs[0].shape[0 if p.transpose else 1]:
@@ -61,7 +58,6 @@ class InnerProduct(FusesRelu):
         self._plain_top = None if is_plain(top[0]) else self.context.xp.empty(top[0].shape, self.context.dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Compute y, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         y = top[0].data_flat if self._plain_top is None else self._plain_top
         b = self.blobs[1].data if len(self.blobs) > 1 else None
         self._plan.forward(self._input(bottom[0]), weights_for_forward(self.blobs[0]), b, y, relu_slope)
@@ -69,7 +65,6 @@ class InnerProduct(FusesRelu):
             self.context.kernels.copy_part(top[0].data, self._plain_top)
 
     def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
-        """See Layer."""
         if self._plain_top is not None or self.blobs[0].kernel_copy is not None:
             return None
         x = bottom[0].data_flat if self._plain is None else bottom[0].data
@@ -84,7 +79,6 @@ class InnerProduct(FusesRelu):
         return self._plain
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients of weights and bias; write the bottom's if asked for."""
         gy = top[0].diff_flat
         if self._plain_top is not None:
             self.context.kernels.copy_part(self._plain_top, top[0].diff)
@@ -111,7 +105,6 @@ class InnerProduct(FusesRelu):
 
     @property
     def param_rows(self) -> Sequence[slice]:
-        """See Layer."""
         return self._rowwise.rows if self._rowwise is not None and self._plain_top is None else ()
 
     @property
@@ -119,13 +112,11 @@ class InnerProduct(FusesRelu):
         return self._plan if isinstance(self._plan, RowwisePlan) else None
 
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """See Layer."""
         if propagate_down[0]:
             self._backward_bottom(top[0].diff_flat, bottom[0])
 
     def backward_rows(self, rows: slice, diffs: Sequence[np.ndarray], top: Sequence[Blob],
                       bottom: Sequence[Blob]) -> None:
-        """See Layer."""
         plan, gy, (gw, *gb) = self._rowwise, top[0].diff_flat, diffs
         if plan is None:
             raise LayerError("computes gradients of all its rows at once")

@@ -38,7 +38,6 @@ class MarginInnerProduct(Layer):
     temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the rows. Raises LayerError if num_output is missing."""
         p = self.param.margin_inner_product_param
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
@@ -46,7 +45,6 @@ class MarginInnerProduct(Layer):
         self.add_blob((p.num_output, bottom[0].count(check_axis(bottom[0], p.axis))), p.weight_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError if the features do not fit the rows, or the labels the features."""
         axis = check_axis(bottom[0], self.param.margin_inner_product_param.axis)
         n_classes, n_features = self.blobs[0].shape
         n_items = bottom[0].count(0, axis)
@@ -58,7 +56,6 @@ class MarginInnerProduct(Layer):
             top[1].reshape((1,))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the products. Raises LayerError for a label out of range."""
         w = self.blobs[0].data
         w /= np.sqrt(np.square(w).sum(axis=1, keepdims=True))
         self._iteration += 1
@@ -81,7 +78,6 @@ class MarginInnerProduct(Layer):
             top[1].data[...] = self._share
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the rows' gradient; write the features'."""
         refuse_gradient(propagate_down, [1])
         w = self.blobs[0].data
         gy, x = top[0].diff.reshape(-1, len(w)), bottom[0].data.reshape(-1, w.shape[1])

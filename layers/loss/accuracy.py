@@ -49,7 +49,6 @@ class Accuracy(NoGradient):
         return n_here
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the fractions. Raises LayerError for a label out of range."""
         scores = by_position(bottom[0].data, self.axis)
         labels, counts = read_labels(bottom[1].data, scores.shape[1], self.ignored)
         scores, labels = scores[counts], labels[counts]
@@ -93,12 +92,10 @@ class SegAccuracy(NoGradient):
     temporaries = 4
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Begin with an empty matrix."""
         n_classes = bottom[0].shape[1] if bottom[0].ndim == 4 else 0
         self._confusion = np.zeros((n_classes, n_classes), np.int64)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the labels do not fit the scores, or the classes have changed."""
         scores, labels = bottom[0].shape, bottom[1].shape
         if len(scores) != 4 or scores[1] < 1 or labels != (scores[0], 1, *scores[2:]):
             raise LayerError(f"wants scores (N, C, H, W) and labels (N, 1, H, W), got shapes {scores} and {labels}")
@@ -107,7 +104,6 @@ class SegAccuracy(NoGradient):
         top[0].reshape((1, 1, 1, 3))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Count the batch and compute the numbers. Raises LayerError for a label that is no class and not ignored."""
         p, n_classes = self.param.seg_accuracy_param, len(self._confusion)
         labels = bottom[1].data.reshape(-1).astype(np.int64)
         counts = ~np.isin(labels, list(p.ignore_label))

@@ -46,13 +46,11 @@ class SigmoidCrossEntropyLoss(LossLayer):
         self.ignored = p.ignore_label if p.HasField("ignore_label") else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one target for each score."""
         super().reshape(bottom, top)
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants a target per prediction, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         x = self.wide(bottom[0])
         target = bottom[1].data.reshape(x.shape)
         self._counts = np.True_ if self.ignored is None else target.astype(np.int64) != self.ignored
@@ -89,7 +87,6 @@ class InfogainLoss(LossLayer):
     _least_probability = LEAST_PROBABILITY
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read H from its file. Raises LayerError if there is no H, or for the deprecated option ``normalize``."""
         p = self.param.loss_param
         if p.HasField("normalize"):
             raise LayerError('normalize is not for this layer; use "normalization"')
@@ -97,7 +94,6 @@ class InfogainLoss(LossLayer):
         self._matrix = self._read_matrix() if len(bottom) < 3 else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: () and the scores' shape. Raises LayerError if the labels or H do not fit the scores."""
         super().reshape(bottom, top)
         self.axis = check_label_count(bottom[0], bottom[1], self._axis())
         n_classes = bottom[0].shape[self.axis]
@@ -110,7 +106,6 @@ class InfogainLoss(LossLayer):
             top[1].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label out of range."""
         self._prob = softmax(by_position(self.wide(bottom[0]), self.axis))
         n_classes = self._prob.shape[1]
         self._labels, self._counts = read_labels(bottom[1].data, n_classes, self.ignored)
@@ -179,13 +174,11 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
     temporaries, persistent_temporaries = 9.5, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one target for each score."""
         super().reshape(bottom, top)
         if bottom[0].n_elems != bottom[1].n_elems or not bottom[0].n_elems:
             raise LayerError(f"wants a target per prediction, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         x = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         target = bottom[1].data.reshape(x.shape)
         positive, negative = target == 1, target == 0
@@ -195,7 +188,6 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
         top[0].data[...] = (sigmoid_cross_entropies(x, target) * self._weights).sum() / len(x)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             x = self.wide(bottom[0]).reshape(self._weights.shape)

@@ -27,14 +27,12 @@ class EuclideanLoss(LossLayer):
     temporaries, persistent_temporaries = 2, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
         super().reshape(bottom, top)
         _require_items(bottom[0])
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants bottoms of one size per item, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         self._slopes = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
         top[0].data[...] = np.square(self._slopes).sum() / (2 * bottom[0].shape[0])
 
@@ -46,7 +44,6 @@ class EuclideanLoss(LossLayer):
                 blob.diff[...] = (sign * scale * self._slopes).reshape(blob.shape)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Both bottoms have a gradient."""
         return True
 
 
@@ -60,7 +57,6 @@ class L1Loss(EuclideanLoss):
     temporaries, persistent_temporaries = 3, 1
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         difference = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
         self._slopes = np.sign(difference)
         top[0].data[...] = np.abs(difference).sum() / bottom[0].shape[0]
@@ -78,13 +74,11 @@ class HingeLoss(LossLayer):
     temporaries, persistent_temporaries = 5, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
         _require_items(bottom[0])
         check_one_label(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label out of range."""
         scores = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, scores.shape[1])
         self._signs = np.full_like(scores, -1)
@@ -116,13 +110,11 @@ class MultinomialLogisticLoss(LossLayer):
     temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
         _require_items(bottom[0])
         check_one_label(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label out of range."""
         _, true = self._true(bottom)
         top[0].data[...] = -np.log(true).sum() / len(true)
 
@@ -158,7 +150,6 @@ class ContrastiveLoss(LossLayer):
     n_bottoms = (3, 3)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms' shapes do not fit together."""
         super().reshape(bottom, top)
         _require_items(bottom[0])
         n_items = bottom[0].shape[0]
@@ -168,11 +159,9 @@ class ContrastiveLoss(LossLayer):
                              + ", ".join(str(b.shape) for b in bottom))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All bottoms but the similarities have a gradient."""
         return bottom_index != 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         p = self.param.contrastive_loss_param
         n_items = bottom[0].shape[0]
         self._difference = self.wide(bottom[0]).reshape(n_items, -1) - self.wide(bottom[1]).reshape(n_items, -1)
@@ -229,7 +218,6 @@ class CenterLoss(LossLayer):
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the centres. Raises LayerError if num_output is missing or ``axis`` is not 1."""
         p = self.param.center_loss_param
         if p.num_output < 1:
             raise LayerError("needs a num_output, the number of classes, above 0")
@@ -238,7 +226,6 @@ class CenterLoss(LossLayer):
         self.add_blob((p.num_output, bottom[0].count(1)), p.center_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms do not fit the centres or one another."""
         super().reshape(bottom, top)
         n_items, n_features = bottom[0].shape[0], self.blobs[0].shape[1]
         if bottom[0].count(1) != n_features or bottom[1].n_elems != n_items or not n_items:
@@ -246,14 +233,12 @@ class CenterLoss(LossLayer):
                              f"{bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label without a centre."""
         centres = self.blobs[0].data
         self._labels, _ = read_labels(bottom[1].data, len(centres))
         self._distances = bottom[0].data.reshape(len(self._labels), -1) - centres[self._labels]
         top[0].data[...] = np.square(self._distances).sum() / (2 * len(self._labels))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the centres' gradient; write the features'."""
         refuse_gradient(propagate_down, [1])
         weight = self.weight(top)
         if self.param_propagate_down[0]:

@@ -23,14 +23,12 @@ class Softmax(Layer):
     recordable = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if ``axis`` is out of range."""
         axis = check_axis(bottom[0], self.param.softmax_param.axis)
         if top[0] is not bottom[0]:
             top[0].reshape(bottom[0].shape)
         self._rows = Rows(bottom[0], axis)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the softmax at each position of the other axes."""
         y = self._rows.data(top[0])
         self.context.kernels.softmax_rows(self._rows.data(bottom[0]), y)
         self._rows.put_data(y, top[0])
@@ -66,17 +64,14 @@ class SoftmaxWithLoss(LossLayer):
 
     @classmethod
     def form(cls, param: Any, bottom: Sequence[Blob]) -> type[Layer]:
-        """See Layer."""
         return WeightedSoftmaxLoss if param.loss_param.weight_by_label_freqs else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options."""
         loss = self.param.loss_param
         self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
         self._probabilities = self.context.blob()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops, () and the scores' shape, and plan the kernels."""
         super().reshape(bottom, top)
         self._axis = check_label_count(bottom[0], bottom[1], self.param.softmax_param.axis)
         self._rows = Rows(bottom[0], self._axis)
@@ -92,13 +87,11 @@ class SoftmaxWithLoss(LossLayer):
         self._output = probabilities
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss and the probabilities."""
         y = self._rows.data(self._output)
         self._plan.forward(self._rows.data(bottom[0]), bottom[1].data.reshape(-1), y, top[0].data_flat)
         self._rows.put_data(y, self._output)
 
     def check_values(self) -> None:
-        """Raise LayerError if a label since the last check was not a class."""
         self._plan.check()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -125,13 +118,11 @@ class WeightedSoftmaxLoss(InfogainLoss):
     _least_probability = float(np.finfo(np.float32).tiny)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the weights."""
         p = self.param.loss_param
         self.ignored = p.ignore_label if p.HasField("ignore_label") else None
         self._matrix = self.context.kernels.to_device(np.diag(list(p.class_weighting)), self.context.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """See InfogainLoss. Raises LayerError unless there is a weight for each class."""
         n_weights, axis = len(self.param.loss_param.class_weighting), self._axis()
         if -bottom[0].ndim <= axis < bottom[0].ndim and bottom[0].shape[axis] != n_weights:
             raise LayerError(f"wants a class_weighting for each of {bottom[0].shape[axis]} classes, got {n_weights}")

@@ -45,7 +45,6 @@ class BatchNorm(Layer):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -100,7 +99,6 @@ class BatchNorm(Layer):
         return scale, -mean * scale
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape and plan the kernels."""
         x = bottom[0]
         check_n_axes(1, x)
         if (x.shape[1] if x.ndim > 1 else 1) != self._n_channels:
@@ -115,7 +113,6 @@ class BatchNorm(Layer):
         self._plan = self.context.kernels.batch_norm(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Normalise; in training also update the running statistics."""
         self._forward(bottom[0], top[0], NOT_FUSED)
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

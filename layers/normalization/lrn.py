@@ -34,18 +34,15 @@ class Lrn(Layer):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return bool(param.lrn_param.norm_region != WITHIN_CHANNEL)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options."""
         if self.param.lrn_param.local_size % 2 == 0:
             raise LayerError(f"local_size must be odd, got {self.param.lrn_param.local_size}")
         if bottom[0] is top[0]:
             raise LayerError("cannot work in place")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape and plan the kernels."""
         p, shape = self.param.lrn_param, bottom[0].shape
         if len(shape) != 4:
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")
@@ -56,15 +53,12 @@ class Lrn(Layer):
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write the top."""
         self._plan.forward(bottom[0].data_flat, top[0].data_flat)
 
     def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
-        """See Layer."""
         return prepared(self._plan, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's gradient."""
         if propagate_down[0]:
             x, y = bottom[0], top[0]
             self._plan.backward(x.data_flat, y.data_flat, y.diff_flat, x.diff_flat)
@@ -91,7 +85,6 @@ class Lcn(Layer):
     reads_bottoms = reads_tops = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options, and compute the window's weights."""
         p = self.param.lcn_param
         if p.local_size % 2 == 0:
             raise LayerError(f"local_size must be odd, got {p.local_size}")

@@ -37,7 +37,6 @@ class Mvn(Layer):
         top[0].reshape(shape + (1,) * (4 - len(shape)))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write y."""
         x, y = bottom[0].data.reshape(top[0].shape), top[0].data
         np.subtract(x, x.mean(axis=self.axes, keepdims=True), out=y)
         if self.scales:
@@ -72,7 +71,6 @@ class Normalize(Layer):
     temporaries, persistent_temporaries = 4, 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the scales. Raises LayerError if the bottom has fewer than 2 axes."""
         check_n_axes(2, bottom[0])
         p = self.param.norm_param
         filler = p.scale_filler if p.HasField("scale_filler") else None
@@ -81,7 +79,6 @@ class Normalize(Layer):
             blob.data[...] = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if the channels do not fit the scales."""
         check_n_axes(2, bottom[0])
         p, shape = self.param.norm_param, bottom[0].shape
         if not p.channel_shared and shape[1] != self.blobs[0].n_elems:
@@ -90,7 +87,6 @@ class Normalize(Layer):
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write y."""
         x = bottom[0].data
         squares = np.square(x).sum(axis=self.axes, keepdims=True)
         self._norm = np.sqrt(squares + squares.dtype.type(self.param.norm_param.eps))

@@ -33,7 +33,6 @@ class Lstm(Layer):
     temporaries, persistent_temporaries = 15, 7
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the blobs. Raises LayerError if num_output is missing or the bottom does not have its axes."""
         p, x = self.param.lstm_param, bottom[0]
         if p.num_output < 1 or p.batch_size < 1:
             raise LayerError(f"wants num_output and batch_size of at least 1, got {p.num_output} and {p.batch_size}")
@@ -48,7 +47,6 @@ class Lstm(Layer):
         self._states: tuple[np.ndarray, np.ndarray] | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the bottoms do not fit the weights or one another."""
         x, p = bottom[0], self.param.lstm_param
         n_items = x.shape[1] if self._by_steps and x.ndim == 3 else p.batch_size
         leading = 2 if self._by_steps else 1
@@ -63,11 +61,9 @@ class Lstm(Layer):
             self._states = None
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """The continuation indicators have no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run all steps."""
         w_x, w_h, bias = (blob.data for blob in self.blobs)
         x = bottom[0].data.reshape(self._n_steps * self._n_items, self._n_inputs)
         inputs = (x @ w_x.T + bias).reshape(self._n_steps, self._n_items, -1)
@@ -102,7 +98,6 @@ class Lstm(Layer):
         return np.zeros_like(like, shape=shape), np.zeros_like(like, shape=shape)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Run all steps backward: add the parameters' gradients, write the bottom's."""
         refuse_gradient(propagate_down, [1])
         gates = self._gate_gradients(top[0].diff.reshape(self._before.shape))
         flat = gates.reshape(self._n_steps * self._n_items, -1)

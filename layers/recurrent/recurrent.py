@@ -93,7 +93,6 @@ class Lstm(Recurrent):
         return [((4 * self.n_output, self.n_output), self.param.recurrent_param.weight_filler)]
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """Run all steps forward; see ``Recurrent.run``."""
         weights = self.blobs[self.first_of_step].data
         hidden, cells = states
         self._steps: list[Step] = []
@@ -107,7 +106,6 @@ class Lstm(Recurrent):
         return outputs, [hidden, cells]
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """Run all steps backward; see ``Recurrent.run_back``."""
         weights = self.blobs[self.first_of_step].data
         gradients = np.empty_like(gy, shape=(*gy.shape[:2], 4 * self.n_output))
         gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
@@ -130,7 +128,6 @@ class LstmUnit(Layer):
     temporaries, persistent_temporaries = 4, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give both tops the shape of c. Raises LayerError if the bottoms' shapes do not fit together."""
         cells, gates, cont = (b.shape for b in bottom)
         if len(cells) != 3 or cells[0] != 1 or gates != (*cells[:2], 4 * cells[2]) or cont != cells[:2]:
             raise LayerError(f"wants bottoms (1, N, D), (1, N, 4 D) and (1, N), got shapes {cells}, {gates}, {cont}")
@@ -138,16 +135,13 @@ class LstmUnit(Layer):
             blob.reshape(cells)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All bottoms but cont have a gradient."""
         return bottom_index != 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute c and h."""
         cells, gates, cont = (b.data[0] for b in bottom)
         top[0].data[0], top[1].data[0], self._step = step_forward(cells, gates, cont[:, None])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradients of c and gates."""
         refuse_gradient(propagate_down, [2])
         gates = np.empty_like(bottom[1].data[0])
         cells = step_backward(top[0].diff[0], top[1].diff[0], bottom[2].data[0][:, None], self._step, gates)
@@ -174,7 +168,6 @@ class Rnn(Recurrent):
         return [((n, n), p.weight_filler), ((n, n), p.weight_filler), ((n,), p.bias_filler)]
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """Run all steps forward; see ``Recurrent.run``."""
         w_hh, w_ho, b_o = (blob.data for blob in self.blobs[self.first_of_step :])
         self._before, self._hidden = np.empty_like(inputs), np.empty_like(inputs)
         hidden = states[0]
@@ -185,7 +178,6 @@ class Rnn(Recurrent):
         return self._output, [hidden.copy()]
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """Run all steps backward; see ``Recurrent.run_back``."""
         first = self.first_of_step
         w_hh, w_ho = (blob.data for blob in self.blobs[first : first + 2])
         outer = gy * (1 - np.square(self._output))

@@ -28,18 +28,15 @@ class Concat(Layer):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options."""
         p = self.param.concat_param
         if p.HasField("axis") and p.HasField("concat_dim"):
             raise LayerError("give axis or concat_dim, not both")
         self.shares_data = self.shares_diff = len(bottom) == 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         p = self.param.concat_param
         axis = check_axis(bottom[0], p.concat_dim if p.HasField("concat_dim") else p.axis)
         self.by_image, shapes = axis > 0, [blob.shape for blob in bottom]
@@ -51,7 +48,6 @@ class Concat(Layer):
         self._pass_on(bottom, top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy each bottom to its part of the top."""
         self._pass_on(bottom, top)
         if len(bottom) > 1:
             y = top[0].data
@@ -59,7 +55,6 @@ class Concat(Layer):
                 self.context.kernels.copy_part(y[part], blob.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy each part of the top's gradient to its bottom."""
         if len(bottom) > 1:
             gy = top[0].diff
             for blob, part, wanted in zip(bottom, self._parts, propagate_down, strict=True):
@@ -86,18 +81,15 @@ class Slice(Layer):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raise LayerError if both axis and slice_dim are given."""
         p = self.param.slice_param
         if p.HasField("axis") and p.HasField("slice_dim"):
             raise LayerError("give axis or slice_dim, not both")
         self.shares_data = self.shares_diff = len(top) == 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError if the slice points or the number of tops do not fit the axis."""
         p = self.param.slice_param
         self.axis = check_axis(bottom[0], p.slice_dim if p.HasField("slice_dim") else p.axis)
         shape = bottom[0].shape
@@ -109,14 +101,12 @@ class Slice(Layer):
         self._share(bottom, top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy each part to its top."""
         self._share(bottom, top)
         if len(top) > 1:
             for blob, part in zip(top, self.parts, strict=True):
                 self.context.kernels.copy_part(blob.data, bottom[0].data[part])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the tops' gradients to their parts of the bottom's."""
         if propagate_down[0] and len(top) > 1:
             for blob, part in zip(top, self.parts, strict=True):
                 self.context.kernels.copy_part(bottom[0].diff[part], blob.diff)

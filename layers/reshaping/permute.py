@@ -20,7 +20,6 @@ class Permute(Layer):
     """Axis i of the top is axis ``order[i]`` of the bottom; axes not in ``order`` follow, in the bottom's order."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if ``order`` names an axis out of range, or one twice."""
         order, n_axes = self._wanted(bottom[0].ndim), bottom[0].ndim
         if len(set(order)) != len(order) or any(not 0 <= a < n_axes for a in order):
             raise LayerError(f"order {order} is not a choice of the {n_axes} axes of {bottom[0].shape}")
@@ -32,11 +31,9 @@ class Permute(Layer):
         return list(self.param.permute_param.order)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the elements in the new order of axes."""
         np.copyto(top[0].data, bottom[0].data.transpose(self.order))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the gradient back in the bottom's order of axes."""
         if propagate_down[0]:
             np.copyto(bottom[0].diff.transpose(self.order), top[0].diff)
 
@@ -46,7 +43,6 @@ class Transpose(Permute):
     """Axis i of the top is axis ``dim[i]`` of the bottom (caffe_ocr, transpose_layer.cpp)."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raise LayerError in place."""
         if bottom[0] is top[0]:
             raise LayerError("cannot work in place")
 
@@ -64,11 +60,9 @@ class _Reversal(Layer):
     _places: tuple[slice, ...]  # set by reshape: indexes every axis
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the elements in their new order."""
         np.copyto(top[0].data, bottom[0].data[self._places])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the gradient back."""
         if propagate_down[0]:
             np.copyto(bottom[0].diff, top[0].diff[self._places])
 
@@ -85,7 +79,6 @@ class Reverse(_Reversal):
     """Reverses one axis: element i of ``axis`` is element n - 1 - i of the bottom (caffe_ocr)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if there is no such axis."""
         axis = self.param.reverse_param.axis
         if not 0 <= axis < bottom[0].ndim:
             raise LayerError(f"axis {axis} is not one of the axes of {bottom[0].shape}, counted from 0")
@@ -97,7 +90,6 @@ class Flip(_Reversal):
     """Mirrors images: left to right with flip_width, top to bottom with flip_height (happynear, flip_layer.cpp)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if the bottom is no image."""
         p = self.param.flip_param
         if bottom[0].ndim != 4:
             raise LayerError(f"takes images (N, C, H, W), got shape {bottom[0].shape}")
@@ -112,7 +104,6 @@ class ShuffleChannel(Layer):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if ``group`` does not divide the channels."""
         group, shape = self.param.shuffle_channel_param.group, bottom[0].shape
         if len(shape) < 2 or group < 1 or shape[1] % group:
             raise LayerError(f"{group} groups do not divide the channels of {shape}")
@@ -126,7 +117,6 @@ class ShuffleChannel(Layer):
             np.copyto(top[0].data[:, spread], bottom[0].data[:, channels])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the gradients back."""
         if propagate_down[0]:
             for channels, spread in self._places:
                 np.copyto(bottom[0].diff[:, channels], top[0].diff[:, spread])

@@ -27,15 +27,12 @@ class SameElements(Layer):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pass the elements on in the new shape."""
         pass_data(bottom[0], top[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Pass the gradient back in the bottom's shape."""
         if propagate_down[0] and not self.shares_diff:
             pass_diff_back(top[0], bottom[0])
 
@@ -45,7 +42,6 @@ class Reshape(SameElements):
     """The bottom's elements in the shape that reshape_param gives, in Caffe's order."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the shape. Raises LayerError if it has more than one -1 or the layer works in place."""
         if bottom[0] is top[0]:
             raise LayerError("does not work in place; give the top another name")
         self.dims = tuple(self.param.reshape_param.shape.dim)
@@ -53,7 +49,6 @@ class Reshape(SameElements):
             raise LayerError(f"shape {self.dims} has more than one -1")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if bottom and top cannot have the same number of elements."""
         p = self.param.reshape_param
         top[0].reshape(reshaped(bottom[0].shape, self.dims, p.axis, p.num_axes))
         pass_data(bottom[0], top[0])
@@ -106,7 +101,6 @@ class Flatten(SameElements):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top; it shares the bottom's memory if both store their elements in the same order."""
         if bottom[0] is top[0]:
             raise LayerError("cannot work in place")
         p, shape = self.param.flatten_param, bottom[0].shape

@@ -26,18 +26,15 @@ class BatchReindex(Layer):
     temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the indices do not have exactly one axis."""
         if bottom[1].ndim != 1:
             raise LayerError(f"wants indices of one axis, got shape {bottom[1].shape}")
         check_n_axes(1, bottom[0])
         top[0].reshape((bottom[1].shape[0], *bottom[0].shape[1:]))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """The indices have no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the selected items. Raises LayerError for an index out of range."""
         self._places = bottom[1].data.astype(np.int64)
         n_items = bottom[0].shape[0]
         wrong = (self._places < 0) | (self._places >= n_items)
@@ -68,7 +65,6 @@ class Filter(Layer):
     temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raise LayerError unless there is one top for each bottom but the selector."""
         if len(top) != len(bottom) - 1:
             raise LayerError(f"wants one top fewer than bottoms, got {len(bottom)} bottoms, {len(top)} tops")
         self._seen = False
@@ -93,11 +89,9 @@ class Filter(Layer):
             target.reshape((n_items, *source.shape[1:]))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """The selector has no gradient."""
         return bottom_index != len(self.param.bottom) - 1
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the items kept."""
         for source, target in zip(bottom, top, strict=False):
             target.data_storage[...] = source.data_storage[self._places]
 

@@ -32,28 +32,23 @@ class Split(Layer):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the tops the bottom's shape. Raises LayerError if a top is the bottom."""
         for blob in top:
             if blob is bottom[0]:
                 raise LayerError("cannot work in place")
             blob.reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Let each top share the bottom's memory."""
         for blob in top:
             blob.share_data(bottom[0])
 
     def include_relu(self, own_diffs: bool) -> bool:
-        """See Layer."""
         self.includes_relu = self.reads_bottoms = len(self.param.top) > 1
         return self.includes_relu
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the sum of the tops' gradients."""
         if not propagate_down[0]:
             return
         out = bottom[0].diff_flat
@@ -69,7 +64,6 @@ class Tile(Layer):
     """``tiles`` copies of the bottom one after another along ``axis``."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: ``axis`` is ``tiles`` times as long. Raises LayerError if either option is out of range."""
         p = self.param.tile_param
         axis = check_axis(bottom[0], p.axis)
         if p.tiles <= 0:
@@ -79,7 +73,6 @@ class Tile(Layer):
         self._axis, self._tiled = axis, (*shape[:axis], p.tiles, *shape[axis:])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the bottom ``tiles`` times."""
         np.copyto(top[0].data.reshape(self._tiled), np.expand_dims(bottom[0].data, self._axis))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

@@ -33,7 +33,6 @@ class Convolution3D(Convolution):
     n_tops = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the blobs. Raises LayerError if the bottom is no clip, or an option does not fit."""
         p = self.param.convolution3d_param
         if bottom[0].ndim != 5:
             raise LayerError(f"takes clips (N, C, frames, H, W), got shape {bottom[0].shape}")
@@ -63,7 +62,6 @@ class NdConvolution(Convolution):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the blobs. Raises LayerError if a shape is missing, or of another number of axes."""
         shape_of(self.param.convolution_param, "kernel_shape", None, bottom[0].ndim - 2)
         super().setup(bottom, top)
 

@@ -37,7 +37,6 @@ class _Pooling(Layer):
     temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the bottom does not have the axes, or a window lies outside."""
         shape = bottom[0].shape
         if len(shape) != 2 + len(self._stride):
             raise LayerError(f"takes clips (N, C, frames, H, W), or as many axes as its window has, got shape {shape}")
@@ -79,7 +78,6 @@ class _Pooling(Layer):
         return shares
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool the windows."""
         x, y = (np.moveaxis(blob.data, 1, -1) for blob in (bottom[0], top[0]))
         is_max = self._method == MAX
         y[...] = -np.finfo(np.float32).max if is_max else 0
@@ -89,7 +87,6 @@ class _Pooling(Layer):
             y *= self._shares
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's gradient."""
         if not propagate_down[0]:
             return
         x, y, gx, gy = (np.moveaxis(array, 1, -1)
@@ -114,7 +111,6 @@ class Pooling3D(_Pooling):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError if one is missing or is not what C3D has."""
         p = self.param.pooling3d_param
         self._method = p.pool
         self._kernel = (p.kernel_depth, p.kernel_size, p.kernel_size)
@@ -141,7 +137,6 @@ class NdPooling(_Pooling):
     _clips = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError if a shape is missing, or of another number of axes."""
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
         self._method, self._kernel = self.method(), shape_of(p, "kernel_shape", None, n_axes)
         self._stride, self._pad = shape_of(p, "stride_shape", 1, n_axes), shape_of(p, "pad_shape", 0, n_axes)
@@ -188,7 +183,6 @@ class EvenPooling(NdPooling):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError for a window that is missing or differs from axis to axis."""
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
         refuse_times(p, "a Pooling of clips has one kernel_size")
         pairs = [name for name in PAIRS if p.HasField(name)]

@@ -36,7 +36,6 @@ class _Windowed(FusesRelu):
     equal_counts = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options; declare weights and bias. Raises LayerError if they do not fit the bottom."""
         p = self._options
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
@@ -68,7 +67,6 @@ class _Windowed(FusesRelu):
         self._plan = self._make_plan(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Compute each top from its bottom, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         w, b = weights_for_forward(self.blobs[0]), self.blobs[1].data_flat if len(self.blobs) > 1 else None
         for x, y in zip(bottom, top, strict=True):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
@@ -76,14 +74,12 @@ class _Windowed(FusesRelu):
             put_channels_last(out, y, y.data, self._axis)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients of weights and bias, summed over all tops; write those of the bottoms asked for."""
         self.backward_bottoms(top, propagate_down, bottom)
         if any(propagate_down):
             self.bottoms_written()
         self.backward_params(top, bottom)
 
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """See Layer."""
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if wanted:
@@ -92,7 +88,6 @@ class _Windowed(FusesRelu):
                 put_channels_last(out, x, x.diff, self._axis)
 
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
-        """See Layer."""
         for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
             self._backward_weights(x, y)
 
@@ -144,7 +139,6 @@ class Convolution(_Windowed):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return True
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
@@ -209,7 +203,6 @@ class DepthwiseConvolution(Convolution):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set up the convolution. Raises LayerError if num_output is not a multiple of the channels."""
         n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
         message = type(self.param)()
         message.CopyFrom(self.param)

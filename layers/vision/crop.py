@@ -25,7 +25,6 @@ class Crop(Layer):
     n_bottoms = (2, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Place the window and shape the top. Raises LayerError if the window does not fit into bottom 0."""
         p = self.param.crop_param
         axis = check_axis(bottom[0], p.axis)
         n_cropped = bottom[0].ndim - axis
@@ -41,7 +40,6 @@ class Crop(Layer):
         top[0].reshape((*shape[:axis], *wanted))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the window to the top."""
         np.copyto(top[0].data, bottom[0].data[self.window])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -70,7 +68,6 @@ class MergeCrop(Layer):
     n_bottoms = (2, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError for more than one number a bottom."""
         p = self.param.mergecrop_param
         if max(len(p.forward), len(p.backward)) > 2:
             raise LayerError(f"has 2 bottoms, got {len(p.forward)} times forward and {len(p.backward)} times backward")
@@ -79,7 +76,6 @@ class MergeCrop(Layer):
         self._learns = _completed(p.backward, (True, False))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the bottoms do not fit."""
         a, b = (blob.shape for blob in bottom)
         if len(a) < 2 or len(a) != len(b) or a[0] != b[0] or any(n > m for n, m in zip(a[2:], b[2:], strict=True)):
             raise LayerError(f"wants bottoms (N, C, ...), the second one no shorter along any axis, got {a} and {b}")
@@ -92,7 +88,6 @@ class MergeCrop(Layer):
         top[0].reshape(a if self._adds else (a[0], a[1] + b[1], *a[2:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Stack or add."""
         if self._adds or not all(self._gives):
             top[0].data_flat[...] = 0
         for blob, window, part, gives in zip(bottom, self._windows, self._parts, self._gives, strict=True):

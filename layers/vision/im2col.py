@@ -26,7 +26,6 @@ class Im2col(Layer):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if there are no spatial axes or the window does not fit."""
         p, shape = self.param.convolution_param, bottom[0].shape
         self.axis = check_axis(bottom[0], p.axis)
         n = len(shape) - self.axis - 1
@@ -43,7 +42,6 @@ class Im2col(Layer):
         self.temporaries = padded / max(bottom[0].n_elems, top[0].n_elems, 1)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the windows, with zeros for the padding."""
         padded = np.pad(bottom[0].data, self._margins(bottom[0]))
         for place, window in self._windows():
             np.copyto(top[0].data[place], padded[window])

@@ -37,7 +37,6 @@ class LocalConvolution(Layer):
     temporaries = 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare weights and bias."""
         p, spec = self.param.local_convolution_param, self._spec(bottom[0])
         weights = self.add_blob((*spec.out_spatial, *spec.weight_shape), None)
         if self.context.fills:
@@ -48,7 +47,6 @@ class LocalConvolution(Layer):
             self.add_blob((*spec.out_spatial, p.num_output), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         spec = self._spec(bottom[0])
         if (*spec.out_spatial, *spec.weight_shape) != self.blobs[0].shape:
             raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")
@@ -56,7 +54,6 @@ class LocalConvolution(Layer):
         top[0].reshape(spec.out_shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the top, row by row of it."""
         x, y = self._padded(bottom[0].data), top[0].data
         for row in range(self._out[0]):
             sums = np.matmul(self._columns(x, row), self._weights(row).transpose(0, 2, 1))
@@ -65,7 +62,6 @@ class LocalConvolution(Layer):
             y[:, :, row] = sums.transpose(1, 2, 0)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients of weights and bias; write the bottom's."""
         if propagate_down[0]:
             self._backward_data(top[0].diff, bottom[0])
             self.bottoms_written()

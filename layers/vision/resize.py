@@ -27,7 +27,6 @@ class Interp(Layer):
     n_bottoms = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and compute the weights. Raises LayerError if the size is missing or below 1."""
         p, shape = self.param.interp_param, bottom[0].shape
         if len(shape) != 4 or p.pad_beg > 0 or p.pad_end > 0:
             raise LayerError(f"wants images and paddings of at most 0, got {shape}, {p.pad_beg} and {p.pad_end}")
@@ -42,11 +41,9 @@ class Interp(Layer):
                         for n, length, out in zip(shape[2:], seen, wanted, strict=True)]
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Bottom 1 only gives its size and has no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Resize along the height and the width."""
         rows, columns = self.weights
         top[0].data[...] = rows @ self._wide(bottom[0].data) @ columns.T
 
@@ -140,7 +137,6 @@ class Upsample(Layer):
     temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the mask's shape or the top's size does not fit the images."""
         shape, mask = bottom[0].shape, bottom[-1].shape
         if len(shape) != 4 or shape != mask:
             raise LayerError(f"wants values and mask of one image shape, got {shape} and {mask}")
@@ -153,11 +149,9 @@ class Upsample(Layer):
         top[0].reshape((*shape[:2], *out))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """The mask has no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the elements to their pixels. Raises LayerError if the mask names a pixel outside the image."""
         if len(bottom) == 1:
             top[0].data_storage.reshape(self._blocks)[...] = bottom[0].data_storage[:, :, None, :, None]
             return

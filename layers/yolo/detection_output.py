@@ -40,7 +40,6 @@ class _Output(NoGradient):
         top[0].reshape((1, 1, 1, COLUMNS))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Detect."""
         with np.errstate(over="ignore", invalid="ignore"):  # boxes of nets that are not trained
             self._detect(bottom, top)
 
@@ -85,7 +84,6 @@ class YoloDetectionOutput(_Output):
     n_bottoms = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if num_classes or biases are missing."""
         p = self._options()
         if not p.HasField("num_classes") or len(p.biases) != 2 * p.num_box:
             raise LayerError(f"wants num_classes and {2 * p.num_box} biases, two for each of {p.num_box} boxes; "
@@ -125,7 +123,6 @@ class Yolov3DetectionOutput(_Output):
     n_bottoms = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if options do not fit one another or the bottoms."""
         p = self._options()
         if p.gaussian_box:
             raise LayerError("gaussian_box is not there: in the fork it reads classes beyond their scores")

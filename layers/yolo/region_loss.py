@@ -41,7 +41,6 @@ class RegionLoss(LossLayer):
     temporaries, persistent_temporaries = 8, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if their number is not ``num``, or boxes do not have 4 coordinates."""
         p = self.param.region_loss_param
         if p.coords != 4 or len(p.biases) != 2 * p.num:
             raise LayerError(f"wants coords 4 and {2 * p.num} biases, two for each of {p.num} boxes; "
@@ -49,7 +48,6 @@ class RegionLoss(LossLayer):
         self._anchors = np.array(p.biases).reshape(p.num, 2).T
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if predictions or truth do not have the options' shape."""
         p, shape = self.param.region_loss_param, bottom[0].shape
         check_grid(bottom, p.num * (5 + p.num_class))
         if shape[2] != shape[3]:
@@ -57,7 +55,6 @@ class RegionLoss(LossLayer):
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the differences and their squares' sum. Raises LayerError for an object of no class."""
         p, x = self.param.region_loss_param, bottom[0].data
         n_items, _, side, _ = x.shape
         scores = x.reshape(n_items, p.num, -1, side, side).astype(np.float64)
@@ -66,7 +63,6 @@ class RegionLoss(LossLayer):
         top[0].data[...] = np.square(self._differences).sum() / n_items
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the predictions' gradient."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             scale = self.weight(top) / bottom[0].shape[0]

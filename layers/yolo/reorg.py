@@ -28,7 +28,6 @@ class Reorg(Layer):
     temporaries = 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the stride. Raises LayerError if it is missing or the layer is in place."""
         p = self.param.reorg_param
         if not p.HasField("stride") or p.stride < 1:
             raise LayerError(f"needs a stride of at least 1, got {p.stride}")
@@ -36,7 +35,6 @@ class Reorg(Layer):
             raise LayerError("cannot work in place")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the stride does not divide the bottom."""
         p, shape = self.param.reorg_param, bottom[0].shape
         s = p.stride
         if len(shape) != 4 or shape[1] % s**2 or (not p.reverse and (shape[2] % s or shape[3] % s)):
@@ -48,7 +46,6 @@ class Reorg(Layer):
         top[0].reshape((n, c // s**2, h * s, w * s) if p.reverse else (n, c * s**2, h // s, w // s))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Move the elements."""
         top[0].data[...] = self._moved(bottom[0].data, self.param.reorg_param.reverse).reshape(top[0].shape)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

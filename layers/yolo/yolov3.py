@@ -64,7 +64,6 @@ class Yolov3(LossLayer):
     temporaries, persistent_temporaries = 11, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if there are too few, or ``mask`` names one that is not there."""
         p = self.param.yolov3_param
         n_anchors, mask = len(p.biases) // 2, list(p.mask[: p.num])
         if len(p.biases) % 2 or len(mask) < p.num or max(mask, default=0) >= n_anchors or not n_anchors:
@@ -73,13 +72,11 @@ class Yolov3(LossLayer):
         self._anchors, self._mask = np.array(p.biases).reshape(-1, 2).T, mask
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if predictions or truth do not have the options' shape."""
         p = self.param.yolov3_param
         check_grid(bottom, p.num * (5 + p.num_class))
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the differences and the loss. Raises LayerError for an object of no class."""
         p, shape = self.param.yolov3_param, bottom[0].shape
         raw = bottom[0].data.reshape(shape[0], p.num, -1, *shape[2:]).astype(np.float64)
         truth = read_truth(bottom[1].data, shape[0]).astype(np.float64)
@@ -104,7 +101,6 @@ class Yolov3(LossLayer):
         return out
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the predictions' gradient."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             scale = self.weight(top) / bottom[0].shape[0]

@@ -162,7 +162,6 @@ class BatchNorm:
 
     def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """See BatchNormPlan."""
         self._check(x, y, kept)
         mean, variance = moments(x)
         for total, news in zip(sums, (mean, variance * self.spec.correction, np.ones(1)), strict=True):
@@ -174,7 +173,6 @@ class BatchNorm:
 
     def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """See BatchNormPlan."""
         self._check(x, y, kept)
         mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
@@ -193,13 +191,11 @@ class BatchNorm:
         return Transform(self._mean, self._inverse, fused)
 
     def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
-        """See BatchNormPlan."""
         self._check(x, xn)
         self._transform(NOT_FUSED).forward(x, xn)
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, fused: Fused = NOT_FUSED,
                  diffs: FusedDiffs = NO_DIFFS) -> None:
-        """See BatchNormPlan."""
         self._check(x, gy, gx)
         transform = self._transform(fused)
         wanted = diffs.scale is not None or diffs.bias is not None

@@ -37,7 +37,6 @@ class GemvProducts:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         in_units(_products, *self._ranges, *self._arguments(x, w, b, y, relu_slope))
 
     def prepare_calls(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,

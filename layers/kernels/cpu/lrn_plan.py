@@ -38,7 +38,6 @@ class Lrn:
         self._back_rate = number(2 * spec.alpha * spec.beta / spec.n_window)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         x, y = x.reshape(self._shape), y.reshape(self._shape)
         if self._kept is None:
             in_parts(_across, (x, y), self._half, self._numbers)
@@ -50,7 +49,6 @@ class Lrn:
         np.multiply(x, self._kept ** -beta, out=y)
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
-        """See Preparable."""
         if self.spec.within:
             return None
         x, y = x.reshape(self._shape), y.reshape(self._shape)

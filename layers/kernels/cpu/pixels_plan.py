@@ -27,7 +27,6 @@ class Pixels:
         self._one_row = np.empty(0, np.float32)
 
     def run(self, pixels: np.ndarray, places: np.ndarray, y: np.ndarray) -> None:
-        """See ``backend.Pixels``."""
         n, height, width, n_channels = pixels.shape
         expect_elems(pixels.size, y)
         expect_elems(3 * n, places)

@@ -26,7 +26,6 @@ class Blocks:
         self._grow(sum(_bytes(part) for part in parts))
 
     def take(self, *parts: Part) -> list[Any]:
-        """See Arena."""
         self._grow(sum(_bytes(part) for part in parts))
         taken, start = [], 0
         for part in parts:

@@ -37,7 +37,6 @@ class BatchNorm:
         arena.reserve(*self._parts)
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """See BatchNormPlan."""
         self._check(x, y, kept)
         (parts,) = arena.take(self._parts[0])
         sum_parts("sum_squares", x, (x,), parts)
@@ -47,7 +46,6 @@ class BatchNorm:
         self._normalize(x, y, fused, kept)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """See BatchNormPlan."""
         self._check(x, y, kept)
         self._per_channel("finish_fixed", *sums, self.mean, self.inverse, np.float64(self.spec.eps))
         self.fixed = True
@@ -59,12 +57,10 @@ class BatchNorm:
         self.fixed = False
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """See BatchNormPlan."""
         self._check(x, xn)
         self._normalize(x, xn, NOT_FUSED, None)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """See BatchNormPlan."""
         self._check(x, gy, gx)
         parts, level, tilt = arena.take(*self._parts)
         affine = self._affine(fused)

@@ -40,7 +40,6 @@ class Pooling:
         self._above_zero = np.int32(False)
 
     def include_relu(self) -> None:
-        """See ReluPoolingPlan."""
         self._above_zero = np.int32(True)
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
@@ -63,7 +62,6 @@ class Pooling:
             self._run("stochastic", self._outputs, x, y, self._places, draws.astype(np.float32, copy=False))
 
     def backward(self, gy: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         if self.spec.method == "AVE":
             self._run("average_back", self._inputs, gy, gx)
@@ -106,7 +104,6 @@ class Lrn:
         arena.reserve(self._scale)
 
     def forward(self, x: Any, y: Any) -> None:
-        """Write y."""
         expect_elems(self._n_elems, x, y)
         self._run(self._name, x, y, self._half, *self._sum_numbers, self._beta)
 

@@ -91,7 +91,6 @@ class Convolution:
         arena.reserve(self._columns, self._weights.part, self._gradient, parts_of(n_rows, spec.n_output, self._dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x * w + b, then a ReLU if a slope is given."""
         self._check(x, y)
         columns, kernels = arena.take(self._columns, self._weights.part)
         kernels = self._weights.laid_out(w, kernels)
@@ -103,7 +102,6 @@ class Convolution:
         add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         columns, kernels = arena.take(self._columns, self._weights.part)
         kernels = self._weights.laid_out(w, kernels)
@@ -115,7 +113,6 @@ class Convolution:
             self._launch("col2im", part.size, (columns, part), n_images)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._check(x, gy)
         columns, gradient = arena.take(self._columns, self._gradient)
         for i, (start, n_images) in enumerate(self._blocks()):
@@ -187,20 +184,17 @@ class InnerProduct:
         arena.reserve(self._w, parts_of(m, n, dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         m, n, k = self._m, self._n, self._k
         x, y = x.reshape(m, k), y.reshape(m, n)
         multiply(m, n, k, matrix(x), matrix(self._narrowed(w), not self._transpose), matrix(y), (x.dtype, y.dtype))
         add_bias(y, b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         m, n, k = self._m, self._n, self._k
         gy, gx = gy.reshape(m, n), gx.reshape(m, k)
         multiply(m, k, n, matrix(gy), matrix(self._narrowed(w), self._transpose), matrix(gx), (gy.dtype, gx.dtype))
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         gw = gw.reshape(self._w[0])
         for rows in self.rows:
             self.backward_rows(x, gy, rows, gw[rows], overwrite)
@@ -217,7 +211,6 @@ class InnerProduct:
                  (x.dtype, gw.dtype), add=not overwrite)
 
     def backward_bias(self, gy: Any, gb: Any, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         add_gradients(gy.reshape(self._m, self._n), gb, overwrite)
 
     def _narrowed(self, w: Any) -> Any:

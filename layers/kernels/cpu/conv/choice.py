@@ -45,7 +45,6 @@ class SeparateWeightGradient:
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """See WeightedPlan."""
         for n_elems, array in zip(self._sizes, (x, gw, gy), strict=True):
             expect_elems(n_elems, array)
         self.gradient.run(x, gy, gw, overwrite)

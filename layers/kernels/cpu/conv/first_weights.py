@@ -51,7 +51,6 @@ class FirstWeights:
         self._sums = spec.kernel[0] * self._line * spec.n_output
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
-        """See Gradient."""
         images, sums = (workspace(name, n_bytes).view(np.float32) for name, n_bytes in self.working_bytes().items())
         in_units(_add_up, 1, self._n_groups, None, self._n_groups, x.reshape(-1), gy.reshape(-1), self._geometry,
                  images.reshape(self._n_parts(), -1), sums)
@@ -62,7 +61,6 @@ class FirstWeights:
         target[...] = found if overwrite else target + found
 
     def working_bytes(self) -> dict[str, int]:
-        """See Gradient."""
         return {"bottom": 4 * self._n_parts() * self._padded, "weights": 4 * self._n_groups * self._sums}
 
     def _n_parts(self) -> int:

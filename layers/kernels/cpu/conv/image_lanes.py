@@ -49,7 +49,6 @@ class Filtering:
         return self.spec.n_output, *self.spec.kernel, self.spec.in_shape[1]
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working arrays that ``run`` uses."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top}
 
@@ -136,19 +135,16 @@ class Convolution:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """See WeightedPlan."""
         self._check(x, w, y)
         expect_elems(self.spec.n_output, b)
         self._filter(self._forward, x, w, b, y, 1 if relu_slope is None else relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """See WeightedPlan."""
         self._check(gx, w, gy)
         self._filter(self._back, gy, w, None, gx, 1)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """See WeightedPlan."""
         self._check(x, gw, gy)
         self._gradient.run(x, gy, gw, overwrite)
         if gb is not None:

@@ -50,7 +50,6 @@ class WeightGradient:
         self._n_columns, self._n_weights = n_columns, weights
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working arrays that ``run`` uses."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._patches, "top": 4 * n_parts * self._transposed,
                 "weights": 4 * self._spec.n_output * self._n_columns}

@@ -46,20 +46,16 @@ class Pointwise:
         self._length = self._n_panels if self._splits_panels else self._n_tiles
 
     def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
-        """See InferencePlan."""
         self._w.reshape(self._n_panels, self._k, COLUMNS)[...] = in_panels(w.reshape(-1, self._k).T)
         self._b[...] = b
 
     def share_weights(self, other: Pointwise) -> None:
-        """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
-        """See InferencePlan."""
         in_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
-        """See InferencePlan."""
         return prepare_units(_multiply, 1, self._length, self._most, *self._arguments(x, y, added))
 
     def _arguments(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None) -> tuple[Any, ...]:

@@ -36,7 +36,6 @@ class Convolution:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x * w + b, then a ReLU if a slope is given."""
         kernels = self._kernels(w)
         for images, out in self._blocks(x, y):
             for g, columns in enumerate(self._columns(images)):
@@ -47,7 +46,6 @@ class Convolution:
                 out[...] = np.where(out > 0, out, relu_slope * out)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         kernels = self._kernels(w)
         for gimages, gout in self._blocks(gx, gy):
             padded = np.zeros((len(gimages), *self._padded, self.spec.in_shape[1]), gx.dtype)
@@ -60,7 +58,6 @@ class Convolution:
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         if overwrite:
             gw[...] = 0
             if gb is not None:
@@ -135,16 +132,13 @@ class Deconvolution:
         self._n_output = plan.spec.in_shape[1]
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """Write y, then apply a ReLU if a slope is given."""
         self._plan.backward_data(x, w, y)
         self._add_bias(y.reshape(-1, self._n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         self._plan.forward(gy, w, None, gx)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._plan.backward_weights(gy, x, gw, None, overwrite)
         if gb is not None:
             self._add_gradients(gy.reshape(-1, self._n_output), gb, overwrite)

@@ -71,12 +71,10 @@ class Convolution:
         self._forwards[relu_slope].run(w, x, *((b,) if self.spec.bias else ()), y)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         self._backward_data.run(w, gy, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._backward_weights.run(x, gy, gw, gb, overwrite)
 
     def build_backward(self) -> None:
@@ -122,7 +120,6 @@ class _Weighted:
         self._n_bytes = lib.memory_desc_get_size(wanted)
 
     def run(self, w: np.ndarray, *arrays: np.ndarray) -> None:
-        """Run on plain weights and the others in order."""
         if self._reorder is not None:
             reordered = workspace("weights", self._n_bytes)
             self._reorder.run(w, reordered)
@@ -143,7 +140,6 @@ class _WeightGradient:
         self._gb = scratch(lib, bias).view(np.float32) if bias is not None else None
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool) -> None:
-        """See Convolution.backward_weights."""
         direct = overwrite and self._is_plain
         bias = () if self._gb is None else (gb if overwrite and gb is not None else self._gb,)
         found = gw if direct else workspace("weights", self._n_bytes)
@@ -190,16 +186,13 @@ class Pointwise:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """See WeightedPlan."""
         self._forward.forward(x, w, b, y, relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """See WeightedPlan."""
         self._passes.data.run(gy, w, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """See WeightedPlan."""
         self._gradient.run(x, gy, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(-1, gb.size), gb, overwrite)

@@ -73,23 +73,19 @@ class Convolution:
                         dims(strides_within(spec)), dims(spread), dims(spec.pad), dims(spec.pad), attribute)
 
     def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
-        """See InferencePlan."""
         self._reorder.run(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
     def share_weights(self, other: Convolution) -> None:
-        """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
-        """See InferencePlan."""
         if added is not None and place_of(added) == place_of(y):
             self._in_place.run(x, self._w, self._b, y)
         else:
             self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls:
-        """See InferencePlan."""
         if added is not None and place_of(added) == place_of(y):
             return self._in_place.prepare_calls(x, self._w, self._b, y)
         return self._primitive.prepare_calls(x, self._w, self._b, y, *(() if added is None else (added,)))

@@ -67,7 +67,6 @@ class Gradient:
         self._added: np.ndarray | None = None
 
     def run(self, x: Any, gy: Any, gw: np.ndarray, overwrite: bool) -> None:
-        """Add the gradient to gw, or write it if ``overwrite``."""
         if overwrite:
             self._run(x, gy, gw)
             return
@@ -105,7 +104,6 @@ class InnerProduct:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         self._passes.product.run(w, x, self._turned)
         rows = y.reshape(self._y_shape)
         if b is None:
@@ -118,12 +116,10 @@ class InnerProduct:
             relu_forward(rows.reshape(-1), rows.reshape(-1), relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         self._passes.data.run(gy, w, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         for rows in self.rows:
             self.backward_rows(x, gy, rows, gw[rows], overwrite)
         if not self.rows:
@@ -132,7 +128,6 @@ class InnerProduct:
             self.backward_bias(gy, gb, overwrite)
 
     def backward_rows(self, x: np.ndarray, gy: np.ndarray, rows: slice, gw: np.ndarray, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         n_rows, n = rows.stop - rows.start, self._y_shape[1]
         if n_rows < n:
             part = workspace("outputs", gy.nbytes // n * n_rows).view(np.float32).reshape(-1, n_rows)
@@ -141,7 +136,6 @@ class InnerProduct:
         self._gradients[n_rows].run(x, gy, gw, overwrite)
 
     def backward_bias(self, gy: np.ndarray, gb: np.ndarray, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         total = gy.reshape(self._y_shape).sum(0)
         gb[...] = total if overwrite else gb + total
 
@@ -181,7 +175,6 @@ class HalfInnerProduct:
         self._passes.data.run(gy, self._w, gx)
 
     def backward_weights(self, x: Any, gy: Any, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._gradient.run(x, gy, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(self._y_shape), gb, overwrite)

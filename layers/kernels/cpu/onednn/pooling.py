@@ -67,9 +67,7 @@ class Pooling:
         self._forward.run(x, y, *self._kept)
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls:
-        """See Preparable."""
         return self._forward.prepare_calls(x, y, *self._kept)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         self._backward.run(gy, gx, *self._kept)

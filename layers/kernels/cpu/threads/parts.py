@@ -140,7 +140,6 @@ class WorkerThreads:
         self._pool = ThreadPoolExecutor(n, "worker", _begin) if n > 1 else None
 
     def run(self, work: Work) -> None:
-        """See Workers."""
         if self._pool is None:
             work()
             return

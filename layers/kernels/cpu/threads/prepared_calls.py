@@ -35,18 +35,15 @@ class NativeCalls:
         return len(self._rows)
 
     def is_valid(self) -> bool:
-        """See PreparedCalls."""
         return self._owner == _owner()
 
     def run(self) -> int:
-        """See PreparedCalls."""
         from scaffe.signal_mask import call_in_a_row
 
         n_done, self._status = call_in_a_row(self._table)
         return n_done
 
     def raise_error(self) -> None:
-        """See PreparedCalls."""
         from scaffe.signal_mask import NOT_ZERO
 
         if self._status == NOT_ZERO:

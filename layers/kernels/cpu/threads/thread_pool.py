@@ -47,7 +47,6 @@ class OpenmpThreads:
         self._parallel = signal_mask.caller(ctypes.CDLL(OPENMP).GOMP_parallel)
 
     def run(self, work: Work) -> None:
-        """See ThreadPool."""
         key, errors = next(_KEYS), list[BaseException]()
 
         def kept() -> None:  # exceptions must not pass through OpenMP
@@ -78,7 +77,6 @@ class PythonThreads:
         self._pool = ThreadPoolExecutor(self.n_threads - 1, "kernel")
 
     def run(self, work: Work) -> None:
-        """See ThreadPool."""
         running = [self._pool.submit(work) for _ in range(self.n_threads - 1)]
         try:
             work()

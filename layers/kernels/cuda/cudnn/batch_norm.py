@@ -51,12 +51,10 @@ class NormKey:
 
     @property
     def compiles(self) -> bool:
-        """See Key. There is no other engine."""
         return True
 
     @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
-        """See Key."""
         a_channel = (1, self.shape[1], *(1,) * (len(self.shape) - 2)), np.dtype(np.float32)
         found = dict.fromkeys(LARGE[self.kind], (self.shape, self.dtype))
         found |= dict.fromkeys(SMALL[self.kind], a_channel)
@@ -65,11 +63,9 @@ class NormKey:
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
-        """See Key."""
         return {EPS: np.array(self.eps, np.float32)} if self.kind == FORWARD else {}
 
     def draw(self, sheet: Sheet) -> None:
-        """See Key."""
         (self._draw_forward if self.kind == FORWARD else self._draw_backward)(sheet)
 
     def _draw_forward(self, sheet: Sheet) -> None:
@@ -126,7 +122,6 @@ class BatchNorm:
         return built
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """See BatchNormPlan."""
         adds = fused.addend is not None
         ours = _lie_together(x, y) or (adds and _lie_together(fused.addend, y))
         built = None if ours else self._build(FORWARD, fused.slope, adds)
@@ -141,15 +136,12 @@ class BatchNorm:
         self._own.add_to_sums(sums)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """See BatchNormPlan."""
         self._own.forward_fixed(x, y, sums, fused, kept)
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """See BatchNormPlan."""
         self._own.normalized(x, xn)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """See BatchNormPlan."""
         ours = self._own.fixed or gx is None or _lie_together(gy, gx)
         built = None if ours else self._build(BACKWARD, fused.slope)
         if built is None:

@@ -55,7 +55,6 @@ class Filtering:
 
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes by name of the working arrays that ``transform_weights`` and ``run`` use."""
         return {"bottom": self._shape.bottom, "top": self._shape.top, "weights": self._shape.weights}
 
     def transform_weights(self, w: np.ndarray, weights: np.ndarray) -> None:
@@ -147,7 +146,6 @@ class WeightGradient:
 
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes by name of the working arrays that a run uses."""
         return {"bottom": self._v_shape, "top": self._m_shape, "weights": self._u_shape}
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:

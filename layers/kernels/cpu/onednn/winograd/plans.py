@@ -34,7 +34,6 @@ class DirectGradient:
 
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
-        """No working arrays: oneDNN has its own."""
         return {}
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
@@ -58,20 +57,16 @@ class Inference:
         self._b = np.zeros(spec.n_output, np.float32)
 
     def set_weights(self, w: np.ndarray, b: np.ndarray) -> None:
-        """See InferencePlan."""
         self._filtering.transform_weights(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
     def share_weights(self, other: Inference) -> None:
-        """See InferencePlan."""
         self._w, self._b = other._w, other._b
 
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
-        """See InferencePlan."""
         self._filtering.run(x, self._w, self._b, y, added, self._slope)
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> NativeCalls | None:
-        """See InferencePlan."""
         return self._filtering.prepare_calls(x, self._w, self._b, y, added, self._slope)
 
 
@@ -99,16 +94,13 @@ class Training:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """See WeightedPlan."""
         self._filter(self._forward, x, w, b, y, 1 if relu_slope is None else relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """See WeightedPlan."""
         self._filter(self._back, gy, w, None, gx, 1)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """See WeightedPlan."""
         self._gradient.run(x, gy, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(-1, gb.size), gb, overwrite)

@@ -97,7 +97,6 @@ class OnednnProducts:
         self._product.run(*self._arrays(group, packed))
 
     def prepare_calls(self, group: int, packed: np.ndarray) -> NativeCalls:
-        """The prepared call that does what ``run`` does."""
         return self._product.prepare_calls(*self._arrays(group, packed))
 
     def _arrays(self, group: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,16 +112,13 @@ class PanelProducts:
         self._zeros = zeros(shape.outputs)
 
     def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
-        """See OnednnProducts."""
         panels = in_panels(u)
         packed.reshape(panels.shape)[...] = panels
 
     def run(self, group: int, packed: np.ndarray) -> None:
-        """See OnednnProducts."""
         in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
     def prepare_calls(self, group: int, packed: np.ndarray) -> NativeCalls | None:
-        """See OnednnProducts."""
         return prepare_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
 
     def _arguments(self, group: int, packed: np.ndarray) -> tuple[Any, ...]:

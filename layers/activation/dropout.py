@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -29,10 +28,7 @@ class Dropout(Neuron):
 
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         ratio = np.float32(self.param.dropout_param.dropout_ratio)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -33,10 +32,7 @@ class ReLU(Neuron):
 
     by_image = recordable = repeatable = True
     reads_tops = False
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the slope. If it is negative, the layer keeps a copy of x when it works in place."""

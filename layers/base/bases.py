@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -79,8 +79,7 @@ class Elementwise(Neuron):
 class NoGradient(Layer):
     """A layer without a gradient; asking for one is an error."""
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return False
+    gradient_bottoms = ()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         refuse_gradient(propagate_down, range(len(propagate_down)))
@@ -103,14 +102,12 @@ class LossLayer(Layer):
     auto_tops = True
     is_normalized: ClassVar[bool] = False  # whether an option sets what the sum over items is divided by
     sums_gradients: ClassVar[bool] = False  # whether the gradient is of the sum over items, whatever the loss is
+    gradient_bottoms: ClassVar[Container[int]] = (0, 2)  # the targets have none
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not bottom[0].ndim or bottom[0].shape[:1] != bottom[1].shape[:1]:
             raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
         top[0].reshape(())
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index != 1
 
     def wide(self, blob: Blob) -> np.ndarray:
         """The blob's data in the type of parameters: sums of squares overflow float16, and bfloat16 rounds them."""
@@ -148,8 +145,7 @@ class FusesRelu(Layer):
 class ZeroGradient(Layer):
     """A layer whose backward writes zeros, as in Caffe's forks, whose nets seldom say ``propagate_down: false``."""
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return False
+    gradient_bottoms = ()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for blob, wanted in zip(bottom, propagate_down, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +57,8 @@ class Layer:
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision
     exact_tops: ClassVar[tuple[int, ...]] = ()  # tops that are results, such as an accuracy: float32 likewise
     integer_tops: ClassVar[tuple[int, ...]] = ()  # tops of indices: float32 if the layers that read them allow it
+    gradient_bottoms: ClassVar[Container[int]] = range(1 << 31)  # with ``force_backward`` these get one; labels do not
+    has_half_kernels: ClassVar[bool] = False  # the CPU has bfloat16 kernels for all of the layer
     host_only: ClassVar[bool] = False  # runs on the host even in a net on a device (user code, files, rare layers)
 
     @classmethod
@@ -140,17 +142,13 @@ class Layer:
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """Whether the CPU has bfloat16 kernels for all of the layer; if not, a bfloat16 net runs it in float32.
-
-        Args:
-            param: the LayerParameter message.
-            bottom: the layer's blobs.
-        """
-        return False
+        """Whether the CPU has bfloat16 kernels for a layer of that LayerParameter message and those bottoms; if not, a
+        bfloat16 net runs it in float32."""
+        return cls.has_half_kernels
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Whether a net with ``force_backward`` computes this bottom's gradient (False for labels)."""
-        return True
+        """Whether a net with ``force_backward`` computes this bottom's gradient."""
+        return bottom_index in self.gradient_bottoms
 
     def fuse(self, following: Layer) -> bool:
         """Fuse the following layer into this one, if both can be computed in one pass.

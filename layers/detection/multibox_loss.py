@@ -68,6 +68,7 @@ class MultiBoxLoss(LossLayer):
     n_bottoms = (4, 4)
     host_only = True
     exact_bottoms = (2, 3)
+    gradient_bottoms = (0, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.multibox_loss_param
@@ -104,9 +105,6 @@ class MultiBoxLoss(LossLayer):
         check_predictions(bottom, p.num_classes, p.share_location)
         check_shape(bottom[3])
         top[0].reshape(())
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index < 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.multibox_loss_param

@@ -87,14 +87,12 @@ class RoiPooling(Layer):
     host_only = True
     exact_bottoms = (1,)
     temporaries, persistent_temporaries = 3, 2
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.roi_pooling_param
         check_regions(bottom, (p.pooled_h, p.pooled_w))
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], p.pooled_h, p.pooled_w))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         from scaffe.layers.kernels.cpu.regions import max_of_bins
@@ -140,6 +138,7 @@ class PsRoiPooling(Layer):
     n_bottoms = (2, 2)
     host_only = True
     exact_bottoms = (1,)
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.psroi_pooling_param
@@ -148,9 +147,6 @@ class PsRoiPooling(Layer):
             raise LayerError(f"wants {p.output_dim * p.group_size**2} channels for output_dim {p.output_dim} and "
                              f"group_size {p.group_size}, got a bottom of shape {bottom[0].shape}")
         top[0].reshape((bottom[1].shape[0], p.output_dim, p.group_size, p.group_size))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         from scaffe.layers.kernels.cpu.regions import means_by_position
@@ -192,6 +188,7 @@ class RoiAlign(Layer):
     n_bottoms = (2, 2)
     host_only = True
     exact_bottoms = (1,)
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._at_corners = self.param.HasField("roi_pooling_param")
@@ -199,9 +196,6 @@ class RoiAlign(Layer):
         check_regions(bottom, (p.pooled_h, p.pooled_w))
         pooled = p.pooled_h + self._at_corners, p.pooled_w + self._at_corners
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], *pooled))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         from scaffe.layers.kernels.cpu.regions import bilinear_means

@@ -33,6 +33,7 @@ class SmoothL1Loss(LossLayer):
     temporaries, persistent_temporaries = 6, 1
     n_bottoms = (2, 4)
     exact_bottoms = (1, 2, 3)
+    gradient_bottoms = (0, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._squared = self.param.smooth_l1_loss_param.sigma ** 2
@@ -43,9 +44,6 @@ class SmoothL1Loss(LossLayer):
         super().reshape(bottom, top)
         if len({as_four_axes(blob.shape) for blob in bottom}) > 1:
             raise LayerError("wants bottoms of one shape, got " + ", ".join(str(blob.shape) for blob in bottom))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index < 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = self._losses(bottom).sum() / self._divisor(bottom[0])

@@ -23,6 +23,7 @@ class Embed(Layer):
     host_only = True
     exact_bottoms = (0,)
     temporaries = 1
+    gradient_bottoms = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.embed_param
@@ -35,9 +36,6 @@ class Embed(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape((*bottom[0].shape, self.param.embed_param.num_output))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return False
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._indices = bottom[0].data.astype(np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,10 +29,7 @@ class InnerProduct(FusesRelu):
     recordable = repeatable = True
     reads_tops = False
     _plain: np.ndarray | None = None  # a copy of the bottom in Caffe's order, if it is stored in another
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.inner_product_param

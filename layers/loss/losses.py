@@ -25,6 +25,7 @@ class EuclideanLoss(LossLayer):
     """
 
     temporaries, persistent_temporaries = 2, 1
+    gradient_bottoms = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
@@ -42,9 +43,6 @@ class EuclideanLoss(LossLayer):
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=True):
             if wanted:
                 blob.diff[...] = (sign * scale * self._slopes).reshape(blob.shape)
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return True
 
 
 @layer_types.register("L1Loss")
@@ -148,6 +146,7 @@ class ContrastiveLoss(LossLayer):
 
     temporaries, persistent_temporaries = 3, 1
     n_bottoms = (3, 3)
+    gradient_bottoms = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
@@ -157,9 +156,6 @@ class ContrastiveLoss(LossLayer):
         if not vectors or bottom[0].n_elems != bottom[1].n_elems or bottom[2].n_elems != n_items:
             raise LayerError("wants two bottoms (N, C) and one (N), got shapes "
                              + ", ".join(str(b.shape) for b in bottom))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index != 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.contrastive_loss_param

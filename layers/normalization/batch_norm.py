@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -42,10 +41,7 @@ class BatchNorm(Layer):
     _slope: float | None = None
     _adds = False
     _slope_of_sum: float | None = None
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the three blobs of statistics, with rate 0. Raises LayerError without channels."""

@@ -31,9 +31,7 @@ class _Ctc(LossLayer):
     exact_bottoms = (1, 2, 3)
     host_only = True
     temporaries, persistent_temporaries = 8, 2
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0]

@@ -31,6 +31,7 @@ class Lstm(Layer):
     n_bottoms = (1, 2)
     exact_bottoms = (1,)
     temporaries, persistent_temporaries = 15, 7
+    gradient_bottoms = (0,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p, x = self.param.lstm_param, bottom[0]
@@ -59,9 +60,6 @@ class Lstm(Layer):
         top[0].reshape((*x.shape[:leading], p.num_output))
         if self._states is not None and self._states[0].shape[0] != n_items:
             self._states = None
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         w_x, w_h, bias = (blob.data for blob in self.blobs)

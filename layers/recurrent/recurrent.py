@@ -126,6 +126,7 @@ class LstmUnit(Layer):
     n_bottoms = (3, 3)
     n_tops = (2, 2)
     temporaries, persistent_temporaries = 4, 2
+    gradient_bottoms = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         cells, gates, cont = (b.shape for b in bottom)
@@ -133,9 +134,6 @@ class LstmUnit(Layer):
             raise LayerError(f"wants bottoms (1, N, D), (1, N, 4 D) and (1, N), got shapes {cells}, {gates}, {cont}")
         for blob in top:
             blob.reshape(cells)
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index != 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         cells, gates, cont = (b.data[0] for b in bottom)

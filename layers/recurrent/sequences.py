@@ -49,6 +49,7 @@ class ReverseTime(Layer):
     exact_bottoms = (1,)
     host_only = True
     temporaries = 2
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if bottom[0] is top[0]:
@@ -56,9 +57,6 @@ class ReverseTime(Layer):
         if bottom[0].ndim < 2 or bottom[1].shape != bottom[0].shape[1:2]:
             raise LayerError(f"wants sequences (T, N, ...) and lengths (N,), got {bottom[0].shape}, {bottom[1].shape}")
         top[0].reshape(bottom[0].shape)
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         n_steps = bottom[0].shape[0]

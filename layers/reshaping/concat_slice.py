@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
@@ -25,10 +24,7 @@ class Concat(Layer):
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
     n_bottoms = (1, None)
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.concat_param
@@ -78,10 +74,7 @@ class Slice(Layer):
 
     recordable = True
     n_tops = (1, None)
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.slice_param

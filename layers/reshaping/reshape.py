@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
@@ -24,10 +23,7 @@ class SameElements(Layer):
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
     shares_data = shares_diff = idle_in_place = True
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         pass_data(bottom[0], top[0])

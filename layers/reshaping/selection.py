@@ -24,15 +24,13 @@ class BatchReindex(Layer):
     host_only = True
     exact_bottoms = (1,)
     temporaries = 1
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if bottom[1].ndim != 1:
             raise LayerError(f"wants indices of one axis, got shape {bottom[1].shape}")
         check_n_axes(1, bottom[0])
         top[0].reshape((bottom[1].shape[0], *bottom[0].shape[1:]))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._places = bottom[1].data.astype(np.int64)

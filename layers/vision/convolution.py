@@ -137,9 +137,7 @@ class Convolution(_Windowed):
         LayerError: num_output is missing, the window does not fit, or ``group`` does not divide the channels.
     """
 
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        return True
+    has_half_kernels = True
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
         p = self._options

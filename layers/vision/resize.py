@@ -25,6 +25,7 @@ class Interp(Layer):
 
     temporaries = 2
     n_bottoms = (1, 2)
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p, shape = self.param.interp_param, bottom[0].shape
@@ -39,9 +40,6 @@ class Interp(Layer):
         dtype = self.context.param_dtype
         self.weights = [self.context.kernels.to_device(interpolation(n, -p.pad_beg, length, out, dtype))
                         for n, length, out in zip(shape[2:], seen, wanted, strict=True)]
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         rows, columns = self.weights
@@ -135,6 +133,7 @@ class Upsample(Layer):
     n_bottoms = (1, 2)
     exact_bottoms = (1,)
     temporaries = 1
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, mask = bottom[0].shape, bottom[-1].shape
@@ -147,9 +146,6 @@ class Upsample(Layer):
             raise LayerError(f"without a mask the top's size {out} must be a multiple of the bottom's, {shape[2:]}")
         self._blocks = (shape[0], shape[2], out[0] // shape[2], shape[3], out[1] // shape[3], shape[1])
         top[0].reshape((*shape[:2], *out))
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) == 1:

@@ -19,15 +19,8 @@ BNLL_LIMIT = 50.0  # beyond it exp(x) / (exp(x) + 1) is 1 in float32
 
 
 def sigmoid(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """The logistic function 1 / (1 + exp(-x)), computed as (tanh(x / 2) + 1) / 2, which cannot overflow.
-
-    Args:
-        x: an array of floating-point numbers, of any shape.
-        out: where to write the result; may be x. A new array if None.
-
-    Returns:
-        the result, of x's shape and dtype.
-    """
+    """The logistic function 1 / (1 + exp(-x)) of floats, as (tanh(x / 2) + 1) / 2, which cannot overflow; ``out`` may
+    be x."""
     out = np.multiply(x, 0.5, out=out)
     np.tanh(out, out=out)
     out *= 0.5
@@ -36,14 +29,16 @@ def sigmoid(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def sigmoid_cross_entropies(x: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """-t log s(x) - (1 - t) log(1 - s(x)) of each element, s the logistic function, in a form that cannot overflow.
-
-    Args:
-        x: scores, of any shape.
-        targets: t, of the same shape.
-    """
+    """-t log s(x) - (1 - t) log(1 - s(x)) of each score x and target t, s the logistic function, without overflow."""
     losses: np.ndarray = np.maximum(x, 0) - x * targets + np.log1p(np.exp(-np.abs(x)))
     return losses
+
+
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """exp(x) / sum(exp(x)) along an axis; the maximum is subtracted first, so that it cannot overflow."""
+    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    shares: np.ndarray = powers / powers.sum(axis=axis, keepdims=True)
+    return shares
 
 
 @layer_types.register("Sigmoid")

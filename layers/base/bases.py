@@ -109,15 +109,20 @@ class LossLayer(Layer):
             raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
         top[0].reshape(())
 
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        refuse_gradient(propagate_down, range(1, len(bottom)))
+        if propagate_down[0]:
+            bottom[0].diff[...] = self.differentiate(float(top[0].diff), bottom).reshape(bottom[0].shape)
+
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """The gradient of the predictions, with as many elements, times the loss weight. For losses whose predictions
+        alone have a gradient; others implement ``backward``."""
+        raise NotImplementedError
+
     def wide(self, blob: Blob) -> np.ndarray:
         """The blob's data in the type of parameters: sums of squares overflow float16, and bfloat16 rounds them."""
         found: np.ndarray = blob.data.astype(self.context.param_dtype, copy=False)
         return found
-
-    @staticmethod
-    def weight(top: Sequence[Blob]) -> float:
-        """The loss weight, from the top's diff."""
-        return float(top[0].diff)
 
 
 class FusesRelu(Layer):
@@ -148,9 +153,14 @@ class ZeroGradient(Layer):
     gradient_bottoms = ()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        for blob, wanted in zip(bottom, propagate_down, strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
+        clear_wanted(bottom, propagate_down)
+
+
+def clear_wanted(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> None:
+    """Write zeros to the gradients asked for."""
+    for blob, wanted in zip(bottom, propagate_down, strict=True):
+        if wanted:
+            blob.diff_flat[...] = 0
 
 
 def as_four_axes(shape: Shape) -> Shape:

@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_n_axes
-from scaffe.layers.base.bases import refuse_gradient
+from scaffe.layers.base.bases import clear_wanted, refuse_gradient
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import Layer
@@ -104,15 +104,11 @@ class Recurrent(Layer):
         if propagate_down[0]:
             bottom[0].diff[...] = (rows @ self.blobs[0].data).reshape(bottom[0].shape)
         if self.has_static:
-            self._static_backward(gradients.sum(axis=0), propagate_down[2], bottom[2])
-        for blob, wanted in zip(bottom[2 + self.has_static :], propagate_down[2 + self.has_static :], strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
-
-    def _static_backward(self, gradient: np.ndarray, wanted: bool, bottom: Blob) -> None:
-        self.accumulate(2, gradient.T @ bottom.data.reshape(len(gradient), -1))
-        if wanted:
-            bottom.diff[...] = (gradient @ self.blobs[2].data).reshape(bottom.shape)
+            summed = gradients.sum(axis=0)
+            self.accumulate(2, summed.T @ bottom[2].data.reshape(len(summed), -1))
+            if propagate_down[2]:
+                bottom[2].diff[...] = (summed @ self.blobs[2].data).reshape(bottom[2].shape)
+        clear_wanted(bottom[2 + self.has_static :], propagate_down[2 + self.has_static :])
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def step_params(self) -> list[tuple[Shape, Any]]:

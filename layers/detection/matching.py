@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.activation.activations import sigmoid_cross_entropies
+from scaffe.layers.activation.activations import sigmoid_cross_entropies, softmax
 from scaffe.layers.detection.boxes import crosses_boundary
 
 BIPARTITE, PER_PREDICTION = 0, 1  # MultiBoxLossParameter.MatchType
@@ -144,9 +144,7 @@ def class_loss(kind: int, scores: np.ndarray, targets: np.ndarray) -> tuple[np.n
         (n,), the loss of each box, and (n, classes), the gradient of their sum.
     """
     if kind == SOFTMAX:
-        highest = scores.max(axis=1, keepdims=True)
-        powers = np.exp(scores - highest)
-        probabilities = powers / powers.sum(axis=1, keepdims=True)
+        probabilities = softmax(scores, 1)
         true = (probabilities * targets).sum(axis=1)
         return -np.log(np.maximum(true, np.finfo(np.float32).tiny)), probabilities - targets
     with np.errstate(over="ignore"):

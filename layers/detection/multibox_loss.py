@@ -130,7 +130,7 @@ class MultiBoxLoss(LossLayer):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the gradients of offsets and confidences; those of boxes that do not count are 0."""
         refuse_gradient(propagate_down, [2, 3])
-        scale = self.weight(top) / self._divisor
+        scale = float(top[0].diff) / self._divisor
         weights = self.param.multibox_loss_param.loc_weight, 1
         n_items, n_priors = bottom[0].shape[0], len(self._priors[0])
         for blob, part, wanted, weight in zip(bottom, (self._location, self._classes), propagate_down, weights,

@@ -50,7 +50,7 @@ class SmoothL1Loss(LossLayer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the gradients, v u f'(u (a - b)) · loss weight / N for a, its negative for b; weights get zeros."""
-        scale = self.weight(top) / self._divisor(bottom[0])
+        scale = float(top[0].diff) / self._divisor(bottom[0])
         for blob, sign, wanted in zip(bottom, (1, -1, 0, 0), propagate_down, strict=False):
             if wanted and sign:
                 blob.diff[...] = (sign * scale * self._slopes(bottom)).reshape(blob.shape)

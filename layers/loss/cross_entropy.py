@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.input_files import read_input
-from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies
+from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies, softmax
 from scaffe.layers.base.axes import (
     BATCH_SIZE,
     VALID,
@@ -19,7 +20,7 @@ from scaffe.layers.base.axes import (
     put_by_position,
     read_labels,
 )
-from scaffe.layers.base.bases import LossLayer, refuse_gradient
+from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.loss.losses import LEAST_PROBABILITY
@@ -60,14 +61,11 @@ class SigmoidCrossEntropyLoss(LossLayer):
         self._divisor = normalizer(self.mode, x.shape[0], bottom[0].count(1), n_valid, fixed)
         top[0].data[...] = np.where(self._counts, losses, 0).sum() / self._divisor
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient: (s(x) - t) · loss weight / divisor, 0 at ignored elements."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            x = self.wide(bottom[0])
-            gradient = sigmoid(x) - bottom[1].data.reshape(x.shape)
-            scale = self.weight(top) / self._divisor
-            bottom[0].diff[...] = np.where(self._counts, gradient * scale, 0)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """(s(x) - t) · loss weight / divisor, 0 at ignored elements."""
+        x = self.wide(bottom[0])
+        gradient = sigmoid(x) - bottom[1].data.reshape(x.shape)
+        return np.where(self._counts, gradient * (weight / self._divisor), 0)
 
 
 @layer_types.register("InfogainLoss")
@@ -95,7 +93,7 @@ class InfogainLoss(LossLayer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        self.axis = check_label_count(bottom[0], bottom[1], self._axis())
+        self.axis = check_label_count(bottom[0], bottom[1], self._options().axis)
         n_classes = bottom[0].shape[self.axis]
         self.temporaries = 4 + 5 / n_classes  # besides a gradient's size, a few numbers for each position
         self.persistent_temporaries = 1 + 3 / n_classes
@@ -106,7 +104,7 @@ class InfogainLoss(LossLayer):
             top[1].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._prob = softmax(by_position(self.wide(bottom[0]), self.axis))
+        self._prob = softmax(by_position(self.wide(bottom[0]), self.axis), -1)
         n_classes = self._prob.shape[1]
         self._labels, self._counts = read_labels(bottom[1].data, n_classes, self.ignored)
         logs = np.log(np.maximum(self._prob, self._prob.dtype.type(self._least_probability)))
@@ -117,21 +115,17 @@ class InfogainLoss(LossLayer):
         if len(top) > 1:
             put_by_position(self._prob, self.axis, top[1].data)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient: (p_k sum_j H[label, j] - H[label, k]) · loss weight / divisor.
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """(p_k sum_j H[label, j] - H[label, k]) · loss weight / divisor, 0 at ignored positions; p is softmax(x)."""
+        gains = self._gains(bottom, self._prob.shape[1])
+        gradient = self._prob * gains.sum(axis=1, keepdims=True) - gains
+        gradient *= (self._counts * (weight / self._divisor))[:, None]
+        shape = bottom[0].shape
+        return np.moveaxis(gradient.reshape(*shape[:self.axis], *shape[self.axis + 1:], -1), -1, self.axis)
 
-        p is softmax(x). The gradient is 0 at ignored positions.
-        """
-        refuse_gradient(propagate_down, [1, 2])
-        if propagate_down[0]:
-            gains = self._gains(bottom, self._prob.shape[1])
-            gradient = self._prob * gains.sum(axis=1, keepdims=True) - gains
-            gradient *= (self._counts * (self.weight(top) / self._divisor))[:, None]
-            put_by_position(gradient, self.axis, bottom[0].diff)
-
-    def _axis(self) -> int:
-        """The option that says along which axis the classes are."""
-        return int(self.param.infogain_loss_param.axis)
+    def _options(self) -> Any:
+        """The message whose ``axis`` says along which axis the classes are."""
+        return self.param.infogain_loss_param
 
     def _gains(self, bottom: Sequence[Blob], n_classes: int) -> np.ndarray:
         """The row of H for each label, (positions, classes)."""
@@ -139,7 +133,7 @@ class InfogainLoss(LossLayer):
         rows: np.ndarray = matrix.reshape(n_classes, n_classes)[self._labels]
         return rows
 
-    def _read_matrix(self) -> np.ndarray:
+    def _read_matrix(self) -> Any:
         """H from ``source``, a file that holds a binary BlobProto."""
         source = path_of(self.param.infogain_loss_param.source)
         if not source:
@@ -149,16 +143,7 @@ class InfogainLoss(LossLayer):
             message.ParseFromString(read_input(source))
         except Exception as error:
             raise LayerError(f"cannot read an infogain matrix from {source}: {error}") from error
-        matrix = np.array(message.double_data or message.data, self.context.dtype)
-        on_device: np.ndarray = self.context.kernels.to_device(matrix)
-        return on_device
-
-
-def softmax(rows: np.ndarray) -> np.ndarray:
-    """Softmax along the last axis; the maximum is subtracted first, so that it cannot overflow."""
-    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
+        return self.context.kernels.to_device(np.array(message.double_data or message.data, self.context.dtype))
 
 
 @layer_types.register("SigmoidCrossEntropyBalanceLoss")
@@ -187,9 +172,7 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
         self._weights = (positive * (n_negative / n_counted) + negative * (n_positive / n_counted)).astype(x.dtype)
         top[0].data[...] = (sigmoid_cross_entropies(x, target) * self._weights).sum() / len(x)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            x = self.wide(bottom[0]).reshape(self._weights.shape)
-            gradient = (sigmoid(x) - bottom[1].data.reshape(x.shape)) * self._weights
-            bottom[0].diff[...] = (gradient * (self.weight(top) / len(x))).reshape(bottom[0].shape)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        x = self.wide(bottom[0]).reshape(self._weights.shape)
+        gradient: np.ndarray = (sigmoid(x) - bottom[1].data.reshape(x.shape)) * self._weights
+        return gradient * (weight / len(x))

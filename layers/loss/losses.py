@@ -39,7 +39,7 @@ class EuclideanLoss(LossLayer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the gradients: slopes / N · loss weight for the first bottom, its negative for the second."""
-        scale = self.weight(top) / bottom[0].shape[0]
+        scale = float(top[0].diff) / bottom[0].shape[0]
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=True):
             if wanted:
                 blob.diff[...] = (sign * scale * self._slopes).reshape(blob.shape)
@@ -73,8 +73,7 @@ class HingeLoss(LossLayer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        _require_items(bottom[0])
-        check_one_label(bottom)
+        _require_labels(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         scores = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
@@ -82,19 +81,14 @@ class HingeLoss(LossLayer):
         self._signs = np.full_like(scores, -1)
         self._signs[self.context.xp.arange(len(labels)), labels] = 1
         self._margins = np.maximum(0, 1 - self._signs * scores)
-        total = self._margins.sum() if self._norm() == L1 else np.square(self._margins).sum()
+        total = self._margins.sum() if self.param.hinge_loss_param.norm == L1 else np.square(self._margins).sum()
         top[0].data[...] = total / scores.shape[0]
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient: -t / N · loss weight where 1 - t x > 0, else 0; for L2, times 2 (1 - t x)."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            slope = np.sign(self._margins) if self._norm() == L1 else 2 * self._margins
-            scale = self.weight(top) / bottom[0].shape[0]
-            bottom[0].diff[...] = (-scale * self._signs * slope).reshape(bottom[0].shape)
-
-    def _norm(self) -> int:
-        return int(self.param.hinge_loss_param.norm)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """-t / N · loss weight where 1 - t x > 0, else 0; for L2, times 2 (1 - t x)."""
+        is_l1 = self.param.hinge_loss_param.norm == L1
+        slope: np.ndarray = np.sign(self._margins) if is_l1 else 2 * self._margins
+        return -(weight / bottom[0].shape[0]) * self._signs * slope
 
 
 @layer_types.register("MultinomialLogisticLoss")
@@ -109,21 +103,18 @@ class MultinomialLogisticLoss(LossLayer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        _require_items(bottom[0])
-        check_one_label(bottom)
+        _require_labels(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         _, true = self._true(bottom)
         top[0].data[...] = -np.log(true).sum() / len(true)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradient: -loss weight / (N · probability) at each item's label, 0 elsewhere."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            place, true = self._true(bottom)
-            gradient = np.zeros_like(true, shape=(len(true), bottom[0].count(1)))
-            gradient[place] = -self.weight(top) / (len(true) * true)
-            bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """-loss weight / (N · probability) at each item's label, 0 elsewhere."""
+        place, true = self._true(bottom)
+        gradient = np.zeros_like(true, shape=(len(true), bottom[0].count(1)))
+        gradient[place] = -weight / (len(true) * true)
+        return gradient
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
         """The labels' indices into (items, classes), and the probabilities there, at least 1e-20."""
@@ -172,7 +163,7 @@ class ContrastiveLoss(LossLayer):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the vectors' gradients: similar pairs attract, dissimilar ones closer than the margin repel."""
         refuse_gradient(propagate_down, [2])
-        factors = np.where(self._similar, 1, -self._push()) * (self.weight(top) / len(self._similar))
+        factors = np.where(self._similar, 1, -self._push()) * (float(top[0].diff) / len(self._similar))
         gradient = factors[:, None].astype(self._difference.dtype) * self._difference
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=False):
             if wanted:
@@ -188,8 +179,9 @@ class ContrastiveLoss(LossLayer):
         return push
 
 
-def check_one_label(bottom: Sequence[Blob]) -> None:
-    """Raise LayerError unless bottom 1 holds one label for each item of bottom 0."""
+def _require_labels(bottom: Sequence[Blob]) -> None:
+    """Raise LayerError unless there are items in bottom 0, and bottom 1 holds one label for each."""
+    _require_items(bottom[0])
     if bottom[1].n_elems != bottom[0].shape[0]:
         raise LayerError(f"wants one label an item, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
@@ -236,7 +228,7 @@ class CenterLoss(LossLayer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         refuse_gradient(propagate_down, [1])
-        weight = self.weight(top)
+        weight = float(top[0].diff)
         if self.param_propagate_down[0]:
             given = self.param.loss_weight[0] if self.param.loss_weight else 1.0
             moved = np.zeros_like(self.blobs[0].data)

@@ -123,10 +123,10 @@ class WeightedSoftmaxLoss(InfogainLoss):
         self._matrix = self.context.kernels.to_device(np.diag(list(p.class_weighting)), self.context.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        n_weights, axis = len(self.param.loss_param.class_weighting), self._axis()
+        n_weights, axis = len(self.param.loss_param.class_weighting), self._options().axis
         if -bottom[0].ndim <= axis < bottom[0].ndim and bottom[0].shape[axis] != n_weights:
             raise LayerError(f"wants a class_weighting for each of {bottom[0].shape[axis]} classes, got {n_weights}")
         super().reshape(bottom, top)
 
-    def _axis(self) -> int:
-        return int(self.param.softmax_param.axis)
+    def _options(self) -> Any:
+        return self.param.softmax_param

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.bases import LossLayer, NoGradient, refuse_gradient
-from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.bases import LossLayer, NoGradient
+from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.layer import layer_types
 
 
@@ -18,6 +18,13 @@ class Target(NamedTuple):
 
     labels: np.ndarray
     n_steps: int
+
+
+def score_shape(scores: Blob) -> Shape:
+    """(T, N, C), or LayerError unless scores have these axes, perhaps with one of length 1 behind them."""
+    if scores.ndim not in (3, 4) or scores.count(3) != 1 or not scores.n_elems:
+        raise LayerError(f"wants scores (T, N, C), got shape {scores.shape}")
+    return scores.shape[:3]
 
 
 class _Ctc(LossLayer):
@@ -34,10 +41,7 @@ class _Ctc(LossLayer):
     gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x = bottom[0]
-        if x.ndim not in (3, 4) or x.count(3) != 1 or not x.n_elems:
-            raise LayerError(f"wants scores (T, N, C), got shape {x.shape}")
-        self._size = x.shape[:3]
+        self._size = score_shape(bottom[0])
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -63,10 +67,8 @@ class _Ctc(LossLayer):
         finite = [cost for cost in costs if np.isfinite(cost)]
         top[0].data[...] = sum(finite) / len(finite) if finite else np.nan
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        refuse_gradient(propagate_down, range(1, len(bottom)))
-        if propagate_down[0]:
-            bottom[0].diff[...] = (self.weight(top) * self._gradient).reshape(bottom[0].shape)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        return weight * self._gradient
 
     def _blank(self) -> int:
         raise NotImplementedError
@@ -179,10 +181,7 @@ class CtcGreedyDecoder(NoGradient):
     exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x = bottom[0]
-        if x.ndim not in (3, 4) or x.count(3) != 1 or not x.n_elems:
-            raise LayerError(f"wants scores (T, N, C), got shape {x.shape}")
-        n_steps, n_items, n_classes = x.shape[:3]
+        n_steps, n_items, n_classes = score_shape(bottom[0])
         blank = self.param.ctc_decoder_param.blank_index
         self._blank = blank if blank >= 0 else n_classes - 1
         if self._blank >= n_classes:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.activation.activations import sigmoid
+from scaffe.layers.activation.activations import sigmoid, softmax
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, show_detections
 from scaffe.layers.yolo.boxes import corners
-from scaffe.layers.yolo.region_loss import softmax
 
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # boxes (4, n), labels (n,) and scores (n,)
 
@@ -104,7 +103,7 @@ class YoloDetectionOutput(_Output):
         by_cell = np.moveaxis(boxes_first, 0, -1)  # (5 + classes, S, S, num_box): the order of ties
         x, y = ((cells + sigmoid(t)) / side for cells, t in zip(_cells(side, side), by_cell[:2], strict=True))
         sizes = np.exp(by_cell[2:4]) * self._anchors[:, None, None, :] / side
-        chances = softmax(by_cell[5:])
+        chances = softmax(by_cell[5:], 0)
         found = sigmoid(by_cell[4]) * chances.max(0)
         chosen = found >= p.confidence_threshold
         return np.stack([x, y, *sizes])[:, chosen], chances.argmax(0)[chosen], found[chosen]

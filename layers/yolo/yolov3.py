@@ -9,11 +9,10 @@ import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
-from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.yolo.boxes import DIOU, MSE, objects_of, read_truth, similarity, slopes
-from scaffe.layers.yolo.region_loss import best_overlap, cell_of, check_grid, class_of
+from scaffe.layers.yolo.region_loss import GridLoss, best_overlap, cell_of, check_grid, class_of
 
 OBJECT, CLASSES = 4, slice(5, None)
 FOCAL_ALPHA, FOCAL_SMALL = 0.5, 1e-15
@@ -39,7 +38,7 @@ class _Item:
 
 
 @layer_types.register("Yolov3")
-class Yolov3(LossLayer):
+class Yolov3(GridLoss):
     """The differences between predicted boxes, objectness and classes and those of the ground truth.
 
     Each cell of an H x W grid predicts ``num`` boxes, with the anchors of ``biases`` that ``mask`` numbers, in pixels
@@ -60,7 +59,6 @@ class Yolov3(LossLayer):
     divided by N: not the derivative of that number, as in darknet.
     """
 
-    host_only = True
     temporaries, persistent_temporaries = 11, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -99,12 +97,6 @@ class Yolov3(LossLayer):
         out: np.ndarray = seen * (1 - seen)
         out[:, :, 2:4] = 1
         return out
-
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            scale = self.weight(top) / bottom[0].shape[0]
-            bottom[0].diff[...] = (scale * self._differences).reshape(bottom[0].shape)
 
     def _of_item(self, raw: np.ndarray, truth: np.ndarray) -> _Item:
         """One item's differences, from scores (num, 5 + classes, H, W) and truth (objects, 5)."""

@@ -6,6 +6,7 @@ import pytest
 from scaffe.jit import checks_bounds
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays, set_threads
+from scaffe.layers.kernels.cpu.conv import weight_gradients
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.onednn.winograd import products, tiling
 from scaffe.layers.kernels.cpu.onednn.winograd import tiling as of_winograd
@@ -125,7 +126,7 @@ def test_several_blocks_the_last_one_shorter(n_threads, taps):
     plan = Training(library(), spec)
     y, gx, gw = (np.full_like(array, np.nan) for array in (gy, x, w))
     assert plan._forward._tiling.n_rows % plan._forward._block
-    assert len({stop - first for first, stop in plan._gradient._blocks}) == 2
+    assert len({stop - first for first, stop in plan.gradient._blocks}) == 2
     other = Training(library(), spec_of(9, 44, 42, 41, 96, taps // 2, taps))
     nothing, weights = (np.full(shape, np.nan, np.float32) for shape in ((9, 42, 41, 44), (96, 44, taps, taps)))
     try:
@@ -236,7 +237,8 @@ def test_working_memory_is_what_the_passes_take(monkeypatch, taps):
         taken[name] = max(taken.get(name, 0), n_bytes)
         return arrays.workspace(name, n_bytes)
 
-    monkeypatch.setattr(of_winograd, "workspace", noted)
+    for module in (of_winograd, weight_gradients):
+        monkeypatch.setattr(module, "workspace", noted)
     plan.forward(x, w, b, np.empty_like(gy))
     plan.backward_data(gy, w, np.empty_like(x))
     plan.backward_weights(x, gy, np.empty_like(w), np.empty_like(b))

@@ -37,15 +37,8 @@ def can_pool(spec: PoolSpec) -> bool:
 
 
 class Pooling:
-    """MAX or AVE pooling of one geometry.
-
-    Args:
-        lib: the library.
-        spec: the geometry, of float32 or bfloat16; ``can_pool`` holds.
-
-    Raises:
-        OnednnError: oneDNN has no kernel for it.
-    """
+    """MAX or AVE pooling of a geometry for which ``can_pool`` holds. Raises OnednnError if oneDNN has no kernel for
+    it."""
 
     def __init__(self, lib: Library, spec: PoolSpec) -> None:
         average = AVERAGE_OF_KERNEL if any(spec.pad) else AVERAGE_OF_VALID

@@ -43,35 +43,18 @@ def any_layout(lib: Library, shape: Sequence[int], dtype: np.dtype = SINGLE) -> 
     return lib.make("memory_desc_create_with_tag", len(shape), dims(tuple(shape)), data_type(dtype), ANY_TAG)
 
 
-def relu_attribute(lib: Library, slope: float) -> c_void_p:
-    """The attribute that applies ReLU to a primitive's result."""
-    post_ops = lib.make("post_ops_create")
-    lib.call("post_ops_append_eltwise", post_ops, RELU, slope, 0.0)
-    return _attribute(lib, post_ops)
-
-
 def following(lib: Library, added: Any, slope: float | None, in_place: bool = False) -> c_void_p | None:
-    """The attribute that adds memory of the descriptor ``added`` to a primitive's result, then applies ReLU; None
-    leaves either out. ``in_place``: the memory to add is that of the result."""
-    post_ops = lib.make("post_ops_create")
-    if added is not None and in_place:
+    """The attribute that adds memory of the descriptor ``added`` to a primitive's result, or with ``in_place`` the
+    target's old contents, then applies ReLU; None leaves either out."""
+    if not in_place and added is slope is None:
+        return None
+    post_ops, attribute = lib.make("post_ops_create"), lib.make("primitive_attr_create")
+    if in_place:
         lib.call("post_ops_append_sum", post_ops, 1.0, 0, 0)
     elif added is not None:
         lib.call("post_ops_append_binary", post_ops, ADD, added)
     if slope is not None:
         lib.call("post_ops_append_eltwise", post_ops, RELU, slope, 0.0)
-    return None if added is slope is None else _attribute(lib, post_ops)
-
-
-def sum_attribute(lib: Library) -> c_void_p:
-    """The attribute that adds a primitive's result to its target's contents."""
-    post_ops = lib.make("post_ops_create")
-    lib.call("post_ops_append_sum", post_ops, 1.0, 0, 0)
-    return _attribute(lib, post_ops)
-
-
-def _attribute(lib: Library, post_ops: c_void_p) -> c_void_p:
-    attribute = lib.make("primitive_attr_create")
     lib.call("primitive_attr_set_post_ops", attribute, post_ops)
     return attribute
 
@@ -142,15 +125,10 @@ class Primitive:
 
 
 class Reorder:
-    """Copies memory from one layout to another, or adds it.
-
-    Args:
-        lib, source, target: the library and the two layouts.
-        adds: add to the target instead.
-    """
+    """Copies memory from the layout ``source`` to ``target``, or adds it."""
 
     def __init__(self, lib: Library, source: Any, target: Any, adds: bool = False) -> None:
-        attribute = sum_attribute(lib) if adds else None
+        attribute = following(lib, None, None, in_place=adds)
         desc = lib.make("reorder_primitive_desc_create", source, lib.engine, target, lib.engine, attribute)
         self.run = Primitive(lib, desc, [(SRC, source), (DST, target)]).run
 

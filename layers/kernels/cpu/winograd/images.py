@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.winograd.matrices import TILE
-from scaffe.layers.kernels.cpu.winograd.transforms import (
+from scaffe.layers.kernels.cpu.winograd.matrices import (
+    TILE,
     filter_columns,
     filter_gradient_columns,
     input_columns,

@@ -1,4 +1,8 @@
-"""Winograd's small matrices (Lavin and Gray, arXiv:1509.09308) times a few numbers: F(4x4, 3x3) and F(4x4, 5x5)."""
+"""Winograd's small matrices (Lavin and Gray, arXiv:1509.09308) times a few numbers: F(4x4, 3x3) and F(4x4, 5x5).
+
+Compiled code applies them to columns of flat arrays; see ``vectorized``, whose first argument is the number of weights
+along an axis.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +10,37 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.jit import compiled
+from scaffe.jit.simd import vectorized
 
-TILE, TAPS = 4, 3  # along an axis: outputs of a tile, weights
+TILE = 4  # outputs of a tile along an axis
 TWO, FOUR, FIVE, EIGHT = np.float32(2), np.float32(4), np.float32(5), np.float32(8)
 QUARTER, SIXTH, TWELFTH, TWENTY_FOURTH = np.float32(1 / 4), np.float32(1 / 6), np.float32(1 / 12), np.float32(1 / 24)
 
 
-@compiled(inline="always")
 def input_transform(a: float, b: float, c: float, d: float, e: float, f: float) -> tuple[Any, ...]:
     """Bᵀ times six numbers."""
     return (FOUR * a - FIVE * c + e, d + e - FOUR * (b + c), FOUR * (b - c) - d + e, TWO * (d - b) - c + e,
             TWO * (b - d) - c + e, FOUR * b - FIVE * d + f)
 
 
-@compiled(inline="always")
 def output_transform(a: float, b: float, c: float, d: float, e: float, f: float) -> tuple[Any, ...]:
     """Aᵀ times six numbers."""
     even, odd, even2, odd2 = b + c, b - c, d + e, d - e
     return a + even + even2, odd + TWO * odd2, even + FOUR * even2, odd + EIGHT * odd2 + f
 
 
-@compiled(inline="always")
 def output_gradient_transform(a: float, b: float, c: float, d: float) -> tuple[Any, ...]:
     """A times four numbers."""
     even, odd, even2, odd2 = a + c, b + d, a + FOUR * c, TWO * (b + FOUR * d)
     return a, even + odd, even - odd, even2 + odd2, even2 - odd2, d
 
 
-@compiled(inline="always")
 def filter_transform(a: float, b: float, c: float) -> tuple[Any, ...]:
     """G times three numbers."""
     outer, middle, even, odd = SIXTH * (a + c), SIXTH * b, TWENTY_FOURTH * a + SIXTH * c, TWELFTH * b
     return QUARTER * a, -outer - middle, middle - outer, even + odd, even - odd, c
 
 
-@compiled(inline="always")
 def filter_gradient_transform(a: float, b: float, c: float, d: float, e: float, f: float) -> tuple[Any, ...]:
     """Gᵀ times six numbers."""
     even, even2 = SIXTH * (b + c), d + e
@@ -56,7 +55,6 @@ SPREAD, WIDE, MIDDLE, SLOPE = (np.float32(n) for n in (21 / 4, 17 / 4, 5 / 4, 5 
 ONES, TWOS, HALVES = (np.float32(n) for n in (2 / 9, 1 / 90, 32 / 45))  # one by the product of a point's differences
 
 
-@compiled(inline="always")
 def input_transform_5(a: float, b: float, c: float, d: float, e: float, f: float, g: float,
                       h: float) -> tuple[Any, ...]:
     """Bᵀ times eight numbers."""
@@ -67,7 +65,6 @@ def input_transform_5(a: float, b: float, c: float, d: float, e: float, f: float
             h - b + SPREAD * (d - f))
 
 
-@compiled(inline="always")
 def output_transform_5(a: float, b: float, c: float, d: float, e: float, f: float, g: float,
                        h: float) -> tuple[Any, ...]:
     """Aᵀ times eight numbers."""
@@ -76,7 +73,6 @@ def output_transform_5(a: float, b: float, c: float, d: float, e: float, f: floa
             odd + EIGHT * odd2 + EIGHTH * odd3 + h)
 
 
-@compiled(inline="always")
 def output_gradient_transform_5(a: float, b: float, c: float, d: float) -> tuple[Any, ...]:
     """A times four numbers."""
     even, odd, even2, odd2 = a + c, b + d, a + FOUR * c, TWO * (b + FOUR * d)
@@ -84,7 +80,6 @@ def output_gradient_transform_5(a: float, b: float, c: float, d: float) -> tuple
     return a, even + odd, even - odd, even2 + odd2, even2 - odd2, even3 + odd3, even3 - odd3, d
 
 
-@compiled(inline="always")
 def filter_transform_5(a: float, b: float, c: float, d: float, e: float) -> tuple[Any, ...]:
     """G times five numbers."""
     even, odd = ONES * (a + c + e), ONES * (b + d)
@@ -93,7 +88,6 @@ def filter_transform_5(a: float, b: float, c: float, d: float, e: float) -> tupl
     return a, -even - odd, odd - even, even2 + odd2, even2 - odd2, even3 + odd3, even3 - odd3, e
 
 
-@compiled(inline="always")
 def filter_gradient_transform_5(a: float, b: float, c: float, d: float, e: float, f: float, g: float,
                                 h: float) -> tuple[Any, ...]:
     """Gᵀ times eight numbers."""
@@ -101,3 +95,10 @@ def filter_gradient_transform_5(a: float, b: float, c: float, d: float, e: float
     even2, odd2, even3, odd3 = TWOS * (d + e), TWOS * (d - e), HALVES * (f + g), HALVES * (f - g)
     return (a - even + even2 + even3, TWO * odd2 - odd + HALF * odd3, FOUR * even2 - even + QUARTER * even3,
             EIGHT * odd2 - odd + EIGHTH * odd3, SIXTEEN * even2 - even + SIXTEENTH * even3 + h)
+
+
+input_columns = vectorized({3: input_transform, 5: input_transform_5})
+output_columns = vectorized({3: output_transform, 5: output_transform_5})
+output_gradient_columns = vectorized({3: output_gradient_transform, 5: output_gradient_transform_5})
+filter_columns = vectorized({3: filter_transform, 5: filter_transform_5})
+filter_gradient_columns = vectorized({3: filter_gradient_transform, 5: filter_gradient_transform_5})

@@ -116,7 +116,7 @@ class LossByClasses(LossLayer):
             gradient = bottom[0].diff
             gradient[...] = self._probabilities
             gradient[self._here, self._column] -= 1
-            gradient *= (self._counts * (self.weight(top) / self._divisor)).astype(gradient.dtype)[:, None]
+            gradient *= (self._counts * (float(top[0].diff) / self._divisor)).astype(gradient.dtype)[:, None]
 
 
 BY_CLASS = {"SoftmaxWithLoss": LossByClasses, "Accuracy": AccuracyByClasses}

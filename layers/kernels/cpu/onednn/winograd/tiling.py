@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -114,22 +114,9 @@ def block_bytes(spec: ConvSpec) -> int:
     return min(max(4 * Tiling.of(spec).n_products * prod(spec.weight_shape[:2]), BLOCK_BYTES[0]), BLOCK_BYTES[1])
 
 
-def backward_spec(spec: ConvSpec) -> ConvSpec:
-    """The convolution that computes the bottom's gradient from the top's, with flipped filters."""
-    n, n_in = spec.in_shape[:2]
-    return replace(spec, in_shape=(n, spec.n_output, *spec.out_spatial), n_output=n_in,
-                   pad=tuple(spec.kernel[0] - 1 - pad for pad in spec.pad))
-
-
 def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """A named float32 working array of the thread, valid until it asks for that name with a larger shape."""
     return _flat(name, shape)[: prod(shape)].reshape(shape)
-
-
-def dense(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """As ``array``, without room for ``from_channel``."""
-    flat: np.ndarray = workspace(name, 4 * prod(shape)).view(np.float32)
-    return flat.reshape(shape)
 
 
 def from_channel(name: str, shape: tuple[int, ...], channel: int) -> np.ndarray:
@@ -139,10 +126,14 @@ def from_channel(name: str, shape: tuple[int, ...], channel: int) -> np.ndarray:
 
 def _flat(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """The array flat, with one row more than its shape: oneDNN counts the gap after a group's last channel too."""
-    flat: np.ndarray = workspace(name, n_bytes(shape)).view(np.float32)
+    flat: np.ndarray = workspace(name, _n_bytes(shape)).view(np.float32)
     return flat
 
 
-def n_bytes(shape: tuple[int, ...]) -> int:
-    """Bytes of the working memory for an array of ``array``."""
+def bytes_of(*shapes: tuple[int, ...]) -> dict[str, int]:
+    """Bytes of the working arrays of these shapes for the bottom, the top and the weights, by their names."""
+    return dict(zip(("bottom", "top", "weights"), map(_n_bytes, shapes), strict=True))
+
+
+def _n_bytes(shape: tuple[int, ...]) -> int:
     return 4 * (prod(shape) + shape[-1])

@@ -24,15 +24,8 @@ def put_by_position(rows: np.ndarray, axis: int, out: np.ndarray) -> None:
 
 
 def check_label_count(scores: Blob, labels: Blob, axis: int) -> int:
-    """Check that there is one label for each position of the scores.
-
-    Returns:
-        the class axis, counted from 0.
-
-    Raises:
-        LayerError: the axis is out of range or has no classes, or the number of labels differs from the number of
-            positions.
-    """
+    """The class axis, counted from 0. Raises LayerError unless it is in range and has classes, and there is one label
+    for each position of the scores."""
     canonical = check_axis(scores, axis)
     n_positions = scores.count(0, canonical) * scores.count(canonical + 1)
     if not scores.shape[canonical]:
@@ -60,19 +53,8 @@ def check_n_axes(least: int, *blobs: Blob) -> None:
 
 
 def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Convert labels to integers and check their range.
-
-    Args:
-        labels: of any shape and type, in Caffe's order.
-        n_classes: labels lie in 0..n_classes-1.
-        ignored: the label to leave out of the loss; None: none.
-
-    Returns:
-        labels, int64 (n,), with 0 in place of ignored ones; and booleans (n,), False for ignored ones.
-
-    Raises:
-        LayerError: a label out of range that is not ``ignored``.
-    """
+    """Labels of any shape and type as int64 (n,), 0 in place of those that are ``ignored``, and booleans (n,), False
+    for these. Raises LayerError for another label outside 0..n_classes-1."""
     with np.errstate(invalid="ignore"):  # no number is no class, either
         whole = labels.reshape(-1).astype(np.int64)
     counts = np.ones_like(whole, bool) if ignored is None else whole != ignored
@@ -109,16 +91,8 @@ def loss_divisor(options: Any, n_outer: int, n_inner: int, n_valid: int) -> floa
 
 
 class Rows:
-    """A blob's data or diff as (positions, columns): a view if the axis is innermost in memory, else a copy.
-
-    Args:
-        blob: any blob of the shape and storage order to work on.
-        axis: the axis that becomes the columns, counted from 0.
-
-    Attributes:
-        n_rows, n_columns: the matrix's size.
-        is_view: whether rows are views of the blob's memory.
-    """
+    """A blob's data or diff as a matrix (n_rows, n_columns), whose columns are ``axis``, counted from 0: a view if the
+    axis is innermost in memory (``is_view``), else a copy. For all blobs of the given one's shape and storage order."""
 
     def __init__(self, blob: Blob, axis: int) -> None:
         self._axis, self.n_columns = axis, blob.shape[axis]
@@ -163,11 +137,8 @@ def covered_shape(blob: Blob, axis: int, num_axes: int) -> Shape:
 
 
 def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
-    """``covered`` with ones before and after it, so that it broadcasts over the blob in Caffe's order.
-
-    Raises:
-        LayerError: the blob's axes from ``axis`` on differ from ``covered``.
-    """
+    """``covered`` with ones before and after it, so that it broadcasts over the blob in Caffe's order. Raises
+    LayerError if the blob's axes from ``axis`` on differ from ``covered``."""
     first = check_axis(blob, axis) if covered else 0
     if blob.shape[first:first + len(covered)] != covered:
         raise LayerError(f"shape {covered} does not fit the bottom {blob.shape} from axis {axis} on")

@@ -263,13 +263,8 @@ def checked_shape(shape: Sequence[int]) -> tuple[Shape, int]:
 
 
 def claim_together(blobs: Sequence[Blob]) -> tuple[list[np.ndarray], bool]:
-    """Hand the diffs of several blobs to one kernel that accumulates into all of them.
-
-    If only some were cleared, zeros are written to those, and the kernel adds to all.
-
-    Returns:
-        the flat diffs, and True if the kernel must overwrite all of them, False if it must add to all.
-    """
+    """Hand the diffs of several blobs to one kernel that accumulates into all: the flat diffs, and True if the kernel
+    must overwrite all of them. If only some were cleared, zeros are written to those, and the kernel adds to all."""
     claimed = [blob.claim_diff() for blob in blobs]
     overwrite = all(fresh for _, fresh in claimed)
     for flat, fresh in claimed:

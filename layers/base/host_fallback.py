@@ -13,16 +13,11 @@ from scaffe.layers.kernels.backend import Backend
 
 
 class HostFallback(Layer):
-    """Runs a float32 CPU layer in a net on a device, or in one of bfloat16: user code, files, rare layers.
+    """Runs a float32 layer of ``inner_type`` on the CPU, backend ``host``, in a net on a device, or in one of bfloat16:
+    user code, files, rare layers.
 
     Every pass waits for the device, if there is one. The parameters are in the net's memory with those of all other
-    layers. They are copied to the inner layer before each forward, and its gradients are added to the net's.
-
-    Args:
-        host: the CPU's backend.
-        inner_type: the class of the CPU layer.
-        param, context: as for every layer; ``context`` is the net's.
-    """
+    layers. They are copied to the inner layer before each forward, and its gradients are added to the net's."""
 
     temporaries = 1  # copies on their way to the net's memory
 

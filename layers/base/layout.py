@@ -68,14 +68,8 @@ def channels_last(logical: np.ndarray, axis: int = 1) -> np.ndarray:
 
 
 def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: int = 1) -> None:
-    """Copy a flat array from ``channels_last`` back to the blob, unless it was a view of the blob's memory.
-
-    Args:
-        row: flat, with ``axis`` innermost.
-        blob: the blob.
-        logical: its data or diff in Caffe's order; overwritten.
-        axis: as given to ``channels_last``.
-    """
+    """Copy a flat array from ``channels_last`` back to ``logical``, the blob's data or diff in Caffe's order, unless it
+    was a view of the blob's memory."""
     if not lies_channels_last(blob, axis):
         moved = np.moveaxis(logical, axis, -1)
         moved[...] = row.reshape(moved.shape)

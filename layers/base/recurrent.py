@@ -38,11 +38,7 @@ class Recurrent(Layer):
                              f"got {n_bottoms} and {n_tops}")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the parameters: weights and bias of x, weights of the static input, then those of ``step_params``.
-
-        Raises:
-            LayerError: num_output is missing, or the bottoms' shapes do not fit together.
-        """
+        """Declare the parameters: weights and bias of x, weights of the static input, then those of ``step_params``."""
         p = self.param.recurrent_param
         if p.num_output < 1:
             raise LayerError(f"recurrent_param.num_output must be at least 1, got {p.num_output}")
@@ -116,28 +112,14 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """Run all steps forward.
-
-        Args:
-            inputs: (T, N, n_gates * num_output): x and the static input times their weights, with the bias.
-            cont: (T, N, 1), 0 where a sequence begins.
-            states: the initial states, each (N, num_output).
-
-        Returns:
-            outputs (T, N, num_output), and the final states.
-        """
+        """All steps: outputs (T, N, num_output) and the final states, from ``inputs`` (T, N, n_gates num_output), which
+        are x and the static input times their weights, with the bias; ``cont`` (T, N, 1); and initial states (N,
+        num_output)."""
         raise NotImplementedError
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """Run all steps backward; adds to the diffs of the parameters of ``step_params``.
-
-        Args:
-            gy: the outputs' gradient (T, N, num_output).
-            cont: as in ``run``.
-
-        Returns:
-            the gradient of ``inputs``, (T, N, n_gates * num_output).
-        """
+        """All steps backward: the gradient of ``inputs`` from that of the outputs, both shaped as in ``run``. Adds to
+        the diffs of the parameters of ``step_params``."""
         raise NotImplementedError
 
     def accumulate(self, index: int, gradient: np.ndarray) -> None:

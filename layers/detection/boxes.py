@@ -28,20 +28,8 @@ def count_priors(blob: Blob) -> int:
 
 
 def encode(code: int, priors: np.ndarray, variances: np.ndarray | None, boxes: np.ndarray) -> np.ndarray:
-    """Boxes as offsets from prior boxes.
-
-    Args:
-        code: CORNER, CENTER_SIZE or CORNER_SIZE.
-        priors: (n, 4).
-        variances: (n, 4), by which offsets are divided; None: they are not.
-        boxes: (n, 4); for CENTER_SIZE of some width and height.
-
-    Returns:
-        (n, 4).
-
-    Raises:
-        LayerError: a prior box has no area, and the code divides by its size.
-    """
+    """Boxes (n, 4) as offsets (n, 4) from prior boxes (n, 4), by CORNER, CENTER_SIZE or CORNER_SIZE, divided by the
+    variances (n, 4) if given. Raises LayerError if the code divides by the size of a prior box without an area."""
     offsets: np.ndarray = boxes - priors
     if code != CORNER:
         sizes = prior_sizes(priors)
@@ -53,20 +41,8 @@ def encode(code: int, priors: np.ndarray, variances: np.ndarray | None, boxes: n
 
 
 def decode(code: int, priors: np.ndarray, variances: np.ndarray | None, offsets: np.ndarray) -> np.ndarray:
-    """Boxes from their offsets, the inverse of ``encode``.
-
-    Args:
-        code: CORNER, CENTER_SIZE or CORNER_SIZE.
-        priors: (P, 4).
-        variances: (P, 4), by which offsets are multiplied; None: they are not.
-        offsets: (..., P, 4).
-
-    Returns:
-        (..., P, 4). Nothing is clipped to the image.
-
-    Raises:
-        LayerError: as ``encode``.
-    """
+    """Boxes (..., P, 4) from offsets of that shape, the inverse of ``encode``; priors and variances are (P, 4). Nothing
+    is clipped to the image."""
     if variances is not None:
         offsets = variances * offsets
     if code != CENTER_SIZE:
@@ -133,17 +109,8 @@ def check_shape(blob: Blob) -> None:
 
 
 def read_truth(blob: Blob, n_classes: int, background: int, with_difficult: bool = True) -> Truth:
-    """Read ground truth.
-
-    Args:
-        blob: (1, 1, G, 8).
-        n_classes: labels lie in 0..n_classes-1.
-        background: the label that no box may have.
-        with_difficult: keep boxes that are marked difficult.
-
-    Raises:
-        LayerError: a label is the background's or no class.
-    """
+    """The rows of ground truth (1, 1, G, 8), those marked difficult only if ``with_difficult``. Raises LayerError for a
+    label that is no class, or is the background's."""
     rows = blob.data.reshape(-1, TRUTH_COLUMNS)
     rows = rows[rows[:, 0] != NO_ITEM]
     if not np.isfinite(rows).all():
@@ -163,13 +130,8 @@ COLUMNS = 7  # item, label, score, xmin, ymin, xmax, ymax
 
 
 def show_detections(top: Blob, rows: Sequence[np.ndarray], n_items: int) -> None:
-    """Shape a top as (1, 1, D, 7) and fill it; with no detection at all a row (item, -1, ...) of -1 for each item.
-
-    Args:
-        top: the top.
-        rows: each item's detections, (n, 7).
-        n_items: items in the batch.
-    """
+    """Shape a top as (1, 1, D, 7) and fill it with each item's detections, (n, 7); with none at all a row (item, -1,
+    ...) of -1 for each item."""
     found = np.concatenate([np.zeros((0, COLUMNS)), *rows])
     if not len(found):
         found = np.full((n_items, COLUMNS), -1.0)

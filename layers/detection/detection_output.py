@@ -108,17 +108,9 @@ def check_suppression(p: Any) -> None:
 
 
 def best_boxes(boxes: np.ndarray, scores: np.ndarray, least_score: float, p: Any) -> np.ndarray:
-    """Non-maximum suppression among the boxes of one class.
-
-    Args:
-        boxes: (P, 4), contiguous.
-        scores: (P,).
-        least_score: only scores above it count.
-        p: the NonMaximumSuppressionParameter message; with ``top_k`` only the ``top_k`` best boxes are compared.
-
-    Returns:
-        int64, indices of the boxes that stay, by falling score; of equal scores the first comes first.
-    """
+    """Non-maximum suppression among the boxes (P, 4), contiguous, of one class whose scores (P,) are above
+    ``least_score``, as a NonMaximumSuppressionParameter message says: int64 indices of those that stay, by falling
+    score, equal ones in order."""
     from scaffe.layers.kernels.cpu.boxes import suppress
 
     places = np.flatnonzero(scores > least_score)

@@ -17,13 +17,8 @@ UNMATCHED, IGNORED = -1, -2
 
 @dataclass(frozen=True)
 class MatchOptions:
-    """How boxes are matched.
-
-    Attributes:
-        kind: BIPARTITE, one box for each true box; PER_PREDICTION, further boxes whose overlap is large enough too.
-        threshold: the least overlap of those further boxes.
-        ignores_crossing: boxes that reach over the image's edge are left out.
-    """
+    """How boxes are matched: ``kind`` BIPARTITE, one box for each true box, or PER_PREDICTION, further boxes that
+    overlap by ``threshold`` too; ``ignores_crossing`` leaves out boxes that reach over the image's edge."""
 
     kind: int
     threshold: float
@@ -31,17 +26,8 @@ class MatchOptions:
 
 
 def match_boxes(boxes: np.ndarray, truth: np.ndarray, options: MatchOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Match boxes with the true boxes of one image.
-
-    Args:
-        boxes: (P, 4).
-        truth: (G, 4).
-        options: how.
-
-    Returns:
-        int64 (P,), the true box of each box, UNMATCHED or IGNORED; and (P,), its overlap with that box, or, without
-        one, its largest overlap with any.
-    """
+    """Match boxes (P, 4) with the true boxes (G, 4) of one image: int64 (P,), the true box of each, UNMATCHED or
+    IGNORED; and (P,), its overlap with that box, or, without one, its largest overlap with any."""
     from scaffe.layers.kernels.cpu.boxes import match, overlap_table
 
     matches, best = np.full(len(boxes), UNMATCHED), np.zeros(len(boxes), boxes.dtype)
@@ -68,23 +54,14 @@ LEAST_AREA = 1e-5  # smaller boxes are no candidates if overlapping ones are sup
 
 def mine(p: Any, loss: np.ndarray, matches: np.ndarray, overlaps: np.ndarray,
          boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the boxes of one image that count.
+    """Choose the boxes of one image that count, from their losses (P,), the matches and overlaps of ``match_boxes``,
+    and contiguous boxes (P, 4): the matches, perhaps fewer, and the unmatched boxes that count, int64, ascending.
 
     MAX_NEGATIVE takes, for each matched box, ``neg_pos_ratio`` of those unmatched boxes whose overlap with every true
     box is below ``neg_overlap``, the largest losses first. HARD_EXAMPLE takes the ``sample_size`` boxes of the largest
     loss, matched or not (Shrivastava, Gupta and Girshick 2016). With ``nms_param`` overlapping candidates are
-    suppressed first, among the ``top_k`` of the largest loss; as in weiliu89/caffe, ``top_k`` is 0 if it is not given.
-
-    Args:
-        p: the MultiBoxLossParameter message.
-        loss: (P,), the loss of each box.
-        matches: int64 (P,), as ``match_boxes`` returns them.
-        overlaps: (P,), likewise.
-        boxes: (P, 4), by which boxes overlap; contiguous.
-
-    Returns:
-        the matches, perhaps with fewer of them; and the unmatched boxes that count, int64, ascending.
-    """
+    suppressed first, among the ``top_k`` of the largest loss; as in weiliu89/caffe, ``top_k`` is 0 if it is not
+    given."""
     hard = p.mining_type == HARD_EXAMPLE
     eligible = np.flatnonzero(np.ones(len(matches), bool) if hard else
                               (matches == UNMATCHED) & (overlaps < overlaps.dtype.type(p.neg_overlap)))
@@ -113,15 +90,8 @@ SOFTMAX, LOGISTIC = 0, 1  # MultiBoxLossParameter.ConfLossType
 
 
 def location_loss(kind: int, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and gradient of each offset.
-
-    Args:
-        kind: L2, d² / 2; or SMOOTH_L1, the same for |d| < 1 and |d| - 1/2 beyond.
-        difference: d, predicted minus true offsets, of any shape.
-
-    Returns:
-        two arrays of that shape.
-    """
+    """Loss and gradient of each offset from d, predicted minus true ones of any shape: L2, d² / 2; SMOOTH_L1, the same
+    for |d| < 1 and |d| - 1/2 beyond."""
     if kind == L2:
         return difference * difference / 2, difference
     distance = np.abs(difference)
@@ -132,17 +102,9 @@ def location_loss(kind: int, difference: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def class_loss(kind: int, scores: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and gradient of the scores of boxes.
-
-    Args:
-        kind: SOFTMAX, -log of the softmax, clamped at the least normal float32 as in Caffe; or LOGISTIC, the cross
-            entropies of the sigmoids.
-        scores: (n, classes).
-        targets: (n, classes), 1 at a box's label.
-
-    Returns:
-        (n,), the loss of each box, and (n, classes), the gradient of their sum.
-    """
+    """The loss (n,) of each box's scores (n, classes), and the gradient of their sum, for targets (n, classes), 1 at a
+    box's label: SOFTMAX, -log of the softmax, clamped at the least normal float32 as in Caffe; or LOGISTIC, the cross
+    entropies of the sigmoids."""
     if kind == SOFTMAX:
         probabilities = softmax(scores, 1)
         true = (probabilities * targets).sum(axis=1)

@@ -34,14 +34,8 @@ Gradient = tuple[tuple[np.ndarray, ...], np.ndarray]  # places (item, box, class
 
 @dataclass(frozen=True)
 class Positives:
-    """The boxes that are matched with an object, as arrays (M,).
-
-    Attributes:
-        items, priors: indices of the item in the batch, and of the prior box.
-        classes: the class whose offsets count; 0 if all classes share them.
-        labels: the object's label.
-        boxes: (M, 4), the object's box.
-    """
+    """The boxes matched with an object, as arrays (M,): their item in the batch, prior box, class whose offsets count
+    (0 if all share them), the object's label, and the object's box (M, 4)."""
 
     items: np.ndarray
     priors: np.ndarray

@@ -54,16 +54,8 @@ class BoxAnnotatorOhem(ZeroGradient):
 
 
 def hardest(losses: np.ndarray, items: np.ndarray, n_per_item: int) -> np.ndarray:
-    """Which regions are among the ``n_per_item`` of their item with the largest losses; equal ones in order.
-
-    Args:
-        losses: (n,).
-        items: (n,), int64, the item of each region.
-        n_per_item: how many to choose of each item.
-
-    Returns:
-        booleans (n,).
-    """
+    """Which regions, booleans (n,), are among the ``n_per_item`` of their item, int64 (n,), with the largest losses
+    (n,); equal ones in order."""
     chosen = np.zeros(len(losses), bool)
     order = np.argsort(-losses, kind="stable")
     for item in np.unique(items):

@@ -71,14 +71,8 @@ class PriorBox(ZeroGradient):
 
 
 def box_sizes(p: Any) -> np.ndarray:
-    """Width and height in pixels of the boxes at one position: float32 (B, 2).
-
-    Args:
-        p: the PriorBoxParameter message.
-
-    Raises:
-        LayerError: there is no ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``.
-    """
+    """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError if there is no
+    ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``."""
     ratios = _ratios(p)
     smallest, largest = [_whole("min_size", x) for x in p.min_size], [_whole("max_size", x) for x in p.max_size]
     if not smallest:
@@ -98,18 +92,9 @@ def box_sizes(p: Any) -> np.ndarray:
 
 def place_boxes(sizes: np.ndarray, positions: tuple[int, int], image: Sequence[float], step: Sequence[float],
                 offset: float) -> np.ndarray:
-    """Corners of the boxes around each position, in fractions of the image.
-
-    Args:
-        sizes: (B, 2), from ``box_sizes``.
-        positions: rows and columns of the feature map.
-        image: its height and width in pixels.
-        step: pixels from row to row and from column to column.
-        offset: of the first position from the image's corner, in steps.
-
-    Returns:
-        float64 (rows, columns, B, 4).
-    """
+    """Corners, float64 (rows, columns, B, 4), in fractions of the image, of boxes of ``sizes`` (B, 2) around each
+    position of a feature map of ``positions`` rows and columns. All other numbers are (height, width) in pixels: the
+    image's, and the step from position to position; the first is ``offset`` steps from the corner."""
     rows, columns = ((np.arange(n, dtype=Single) + Single(offset)) * Single(s)
                      for n, s in zip(positions, step, strict=True))
     centres = np.stack(np.broadcast_arrays(columns[None, :], rows[:, None]), axis=-1)[:, :, None].astype(np.float64)
@@ -165,11 +150,8 @@ class PriorBoxClustered(PriorBox):
 
     @staticmethod
     def sizes(p: Any) -> np.ndarray:
-        """Width and height in pixels of the boxes at one position: float32 (B, 2).
-
-        Raises:
-            LayerError: there is no width, not a height for each, or one is not above 0.
-        """
+        """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError unless there are
+        widths, a height for each, and all are above 0."""
         sides: Sequence[float] = [*p.width, *p.height]
         if not p.width or len(p.width) != len(p.height) or not all(0 < side < np.inf for side in sides):
             raise LayerError(f"needs widths and heights above 0, as many of each, got {list(p.width)} and "

@@ -202,13 +202,9 @@ class RoiAlign(_Regions):
 
 
 def mean_grids(corners: np.ndarray, pooled: tuple[int, int], ratio: int) -> Grids:
-    """The samples of bins that are means. A region is at least one pixel long.
-
-    Args:
-        corners: x1, y1, x2, y2 in pixels of the features, (R, 4).
-        pooled: rows and columns of bins.
-        ratio: samples of a bin along each axis, at most MOST_SAMPLES; 0 or less: as many as it has pixels, rounded up.
-    """
+    """The samples of bins that are means, for corners x1, y1, x2, y2 (R, 4) in pixels of the features; a region is at
+    least one pixel long. A bin has ``ratio`` samples along each axis, or if that is not above 0 as many as it has
+    pixels, rounded up."""
     starts, n_bins = corners[:, 1::-1], np.array(pooled)
     steps = np.maximum(corners[:, :1:-1] - starts, 1) / n_bins  # of the bins: rows, columns
     counts = np.full(steps.shape, ratio) if ratio > 0 else np.ceil(steps)

@@ -19,11 +19,8 @@ WARP, FIT_SMALL_SIZE, FIT_LARGE_SIZE_AND_PAD = 1, 2, 3  # ResizeParameter.Resize
 
 
 def read_sizes(path: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Names, heights and widths of images, from a text file: ``name height width`` a line.
-
-    Raises:
-        LayerError: the file is missing or empty, or a line is not of that form.
-    """
+    """Names, heights and widths of images, from a text file: ``name height width`` a line. Raises LayerError if it is
+    missing or empty, or a line is not of that form."""
     try:
         lines = read_text_input(path, "surrogateescape").splitlines()
     except OSError as error:
@@ -49,16 +46,8 @@ def check_resize(resize: Any) -> None:
 
 
 def to_pixels(boxes: np.ndarray, height: int, width: int, resize: Any = None) -> np.ndarray:
-    """Boxes as pixels of the original image.
-
-    Args:
-        boxes: (n, 4), fractions of the net's input.
-        height, width: of the original image.
-        resize: the ResizeParameter message by which the input was made of it; None: it was warped.
-
-    Returns:
-        (n, 4), clipped to the image.
-    """
+    """Boxes (n, 4), in fractions of the net's input, as pixels of the original image, clipped to it. ``resize`` is the
+    ResizeParameter message by which the input was made of the image; None: it was warped."""
     extent = np.array([width, height, width, height], boxes.dtype)
     if resize is not None and resize.resize_mode == FIT_SMALL_SIZE and resize.height_scale and resize.width_scale:
         scale = [resize.width_scale, resize.height_scale] * 2
@@ -85,18 +74,12 @@ Found = tuple[str, int, float, list[float]]  # image, label, score, x, y, width,
 
 
 class SavedDetections:
-    """Collects the detections of one image after another, and writes them when all images of a test are done.
+    """Collects the detections of one image after another, and writes them when all images of a test are done, as a
+    SaveOutputParameter message says for which ``wanted`` holds; the label ``background`` has no file.
 
     VOC: a file for each class, ``name score xmin ymin xmax ymax`` a line, in whole pixels. ILSVRC: one file, with the
-    label after the name. COCO: one file of JSON: image_id, category_id, bbox (x, y, width, height) and score of each.
-
-    Args:
-        p: the SaveOutputParameter message; must have a folder, a file of labels and a file of sizes (see ``wanted``).
-        background: the label without a file.
-
-    Raises:
-        LayerError: a file cannot be read, or an option is out of range.
-    """
+    label after the name. COCO: one file of JSON: image_id, category_id, bbox (x, y, width, height) and score of
+    each."""
 
     def __init__(self, p: Any, background: int) -> None:
         if p.output_format not in FORMATS:

@@ -18,17 +18,8 @@ SMALL = float(np.finfo(np.float32).eps)
 
 
 class Coverage:
-    """Marks the cells that boxes cover.
-
-    Args:
-        options: the DetectNetGroundTruthParameter message.
-
-    Attributes:
-        shape: the shape of ``planes``, (8 + classes, rows, columns) of the grid.
-
-    Raises:
-        LayerError: the stride or the image's size is 0.
-    """
+    """Marks the cells that boxes cover, as a DetectNetGroundTruthParameter message says. ``shape`` is that of
+    ``planes``, (8 + classes, rows, columns). Raises LayerError if the stride or the image's size is 0."""
 
     def __init__(self, options: Any) -> None:
         self._options, self._stride = options, int(options.stride)
@@ -40,15 +31,11 @@ class Coverage:
         self.shape = (N_FIXED + max(self._classes.values()) + 1, *grid)
 
     def planes(self, boxes: np.ndarray) -> np.ndarray:
-        """The planes of one image.
+        """The planes of one image with boxes (n, 16), in pixels of the image that the net sees.
 
-        Each cell that a box's coverage region meets has: 1; the box's corners minus the cell's; 1 / width and
-        1 / height; the cell's area over the region's, at least 1 without obj_norm; and 1 for its class. Of several
-        boxes that cover a cell, the last counts.
-
-        Args:
-            boxes: (n, 16), in pixels of the image that the net sees.
-        """
+        Each cell that a box's coverage region meets has: 1; the box's corners minus the cell's; 1 / width and 1 /
+        height; the cell's area over the region's, at least 1 without obj_norm; and 1 for its class. Of several boxes
+        that cover a cell, the last counts."""
         out = np.zeros(self.shape)
         for row in boxes:
             box, label = self._kept_part(row[:4]), int(row[CLASS])
@@ -96,10 +83,7 @@ class Coverage:
 
 def read_boxes(labels: np.ndarray) -> np.ndarray:
     """The boxes of one item of a label blob, (n, 16): number of boxes and 16 stand first, and fill a row of their own.
-
-    Raises:
-        LayerError: the numbers do not say what the item holds.
-    """
+    Raises LayerError if the numbers do not say what the item holds."""
     flat = labels.reshape(-1)
     if flat.size < N_COLUMNS or flat[1] != N_COLUMNS or not 0 <= flat[0] <= flat.size // N_COLUMNS - 1:
         raise LayerError(f"wants labels of {N_COLUMNS} numbers a box after a row with the number of boxes and "

@@ -99,12 +99,7 @@ class MarginInnerProduct(Layer):
 
 
 def angular(cosines: np.ndarray, margin: int) -> tuple[np.ndarray, np.ndarray]:
-    """psi of angles, and its derivative by their cosine.
-
-    Args:
-        cosines: of the angles.
-        margin: m, from 1 to 4.
-    """
+    """psi of angles with a margin of 1 to 4, and its derivative by their cosine."""
     angles = np.arccos(np.clip(cosines, -1, 1))
     k = np.minimum(np.floor(angles * margin / np.pi), margin - 1)
     signs = 1 - 2 * (k % 2)

@@ -146,13 +146,8 @@ def current_stream() -> Any:
 
 
 def copy_to_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
-    """Queue a copy of an array's bytes to page-locked memory. Both must last until it is done.
-
-    Args:
-        array: uint8, (n_bytes,), on the device.
-        place: uint8, (n_bytes,), page-locked.
-        stream: the copy's.
-    """
+    """Queue a copy of an array of bytes, uint8 (n_bytes,), to page-locked memory on a stream. Both must last until it
+    is done."""
     array.data.copy_to_host_async(place.ctypes.data, array.nbytes, stream)
 
 

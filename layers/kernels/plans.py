@@ -33,15 +33,8 @@ class WeightedPlan(Protocol):
         """Write the bottom's gradient gx, from the top's gradient gy and the weights w."""
 
     def backward_weights(self, x: Array, gy: Array, gw: Array, gb: Array | None, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb.
-
-        Args:
-            x: the bottom, as in forward.
-            gy: the gradient of the top.
-            gw: gradient of the weights, in Caffe's order.
-            gb: gradient of the bias (n_output,); None: not wanted.
-            overwrite: write the gradients instead of adding them.
-        """
+        """Add to gw, in Caffe's order, the gradient of the weights, and to gb (n_output,) that of the bias unless it is
+        None, for the bottom x and the top's gradient gy; or write both if ``overwrite``."""
 
 
 @runtime_checkable
@@ -131,13 +124,9 @@ class StochasticPoolingPlan(Protocol):
     """STOCHASTIC pooling of images (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, section 3)."""
 
     def forward_stochastic(self, x: Array, y: Array, draws: Array | None) -> None:
-        """Choose one element of each window, with probability proportional to its value.
-
-        Args:
-            x, y: bottom and top.
-            draws: floats in [0, 1), one for each output, in storage order. None (test phase): y is instead the mean
-                of the window weighted with these probabilities.
-        """
+        """Choose one element of each window of x, with probability proportional to its value, by draws, floats in [0,
+        1), one for each output, in storage order. None (test phase): y is the mean of the window weighted with these
+        probabilities."""
 
     def backward(self, gy: Array, gx: Array) -> None:
         """Write the bottom's gradient gx, at the elements that the last forward chose."""
@@ -200,14 +189,8 @@ class SoftmaxLossPlan(Protocol):
     """The multinomial logistic loss of softmax."""
 
     def forward(self, x: Array, labels: Array, prob: Array, loss: Array) -> None:
-        """Compute probabilities and loss.
-
-        Args:
-            x: scores (rows, classes).
-            labels: (rows,), integers.
-            prob: receives the probabilities (rows, classes).
-            loss: receives the loss (1,).
-        """
+        """Write probabilities (rows, classes) and the loss (1,) of scores x (rows, classes) and integer labels
+        (rows,)."""
 
     def backward(self, prob: Array, labels: Array, weight: Array, gx: Array) -> None:
         """Write gx = (prob - onehot(label)) · weight (1,) / divisor; 0 in rows whose label is ignored."""
@@ -237,13 +220,9 @@ class UpdatePlan(Protocol):
     """An update rule over segments of the flat parameter buffers."""
 
     def run(self, w: Array, g: Array, histories: Sequence[Array], hyper: Any, factor: Any = 1.0) -> None:
-        """Update the segments of w and of the histories, with g · factor as the gradient.
-
-        Args:
-            w, g, histories: weights, gradients and the rule's histories: flat, of equal length and dtype.
-            hyper: the rule's numbers for this iteration (``scaffe.training.update_rules.Hyper``).
-            factor: a number, or what ``clip_factor`` or ``Guard.checked`` returned.
-        """
+        """Update the segments of w and of the histories, all flat, of equal length and dtype, with g · factor as the
+        gradient. ``hyper`` is the rule's numbers for this iteration (``scaffe.training.update_rules.Hyper``); factor is
+        a number, or what ``clip_factor`` or ``Guard.checked`` returned."""
 
 
 class Workers(Protocol):
@@ -261,17 +240,9 @@ class Workers(Protocol):
 
 
 def find_kernel(package: str, name: str, plans: Mapping[str, tuple[str, str]], modules: Sequence[str]) -> Any:
-    """A function of a backend, whose module is imported at the first use of the function.
-
-    Args:
-        package: the backend's dotted name.
-        name: the function.
-        plans: by name of a function that is a class, its module and its name there.
-        modules: modules whose functions have the names of the backend's.
-
-    Raises:
-        AttributeError: the backend has no such function.
-    """
+    """A function of the backend ``package``, whose module is imported at its first use: of ``plans``, which has the
+    module and name of those that are classes, else of the first of ``modules`` that has it. Raises AttributeError if
+    none has."""
     module, attribute = plans.get(name, ("", name))
     for each in (module,) if module else modules:
         found = getattr(import_module(f"{package}.{each}"), attribute, None)

@@ -58,13 +58,8 @@ class Accuracy(NoGradient):
 
 
 def fractions(right: np.ndarray, labels: np.ndarray, top: Sequence[Blob]) -> None:
-    """Write the fraction of right predictions, and if there is a second top that of each class.
-
-    Args:
-        right: whether each prediction is right, (n,).
-        labels: its class, (n,).
-        top: the layer's tops, shaped.
-    """
+    """Write the fraction of right predictions, (n,), and if there is a second top that of each class, of labels
+    (n,)."""
     top[0].data[...] = right.mean() if right.size else 0
     if len(top) > 1:
         n_classes = top[1].n_elems
@@ -121,11 +116,8 @@ class SegAccuracy(NoGradient):
 
 
 def summary(confusion: np.ndarray) -> tuple[float, float, float]:
-    """Accuracy, mean recall and mean intersection over union of a confusion matrix.
-
-    Args:
-        confusion: counts, int64 (classes, classes), true class by predicted class.
-    """
+    """Accuracy, mean recall and mean intersection over union of a confusion matrix: counts, int64 (classes, classes),
+    true class by predicted class."""
     right, true, total = np.diag(confusion), confusion.sum(1), int(confusion.sum())
     occurring = true > 0
     recall = float((right[occurring] / true[occurring]).mean()) if occurring.any() else 0.0

@@ -62,11 +62,7 @@ class BatchNorm(Layer):
                 raise LayerError(f"statistics do not learn: param {i} must have lr_mult 0")
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse a Scale or Bias with one number per channel, then a sum of two, then a ReLU; each may be missing.
-
-        Returns:
-            whether ``following`` is fused.
-        """
+        """Fuse a Scale or Bias with one number per channel, then a sum of two, then a ReLU; each may be missing."""
         slope = getattr(following, "relu_slope", None)
         if self._slope is not None or self._slope_of_sum is not None:
             return False

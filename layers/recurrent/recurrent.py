@@ -34,16 +34,8 @@ class Step(NamedTuple):
 
 
 def step_forward(cells: np.ndarray, gates: np.ndarray, cont: np.ndarray) -> tuple[np.ndarray, np.ndarray, Step]:
-    """One step: c = cont f c_before + i g, then h = o tanh(c).
-
-    Args:
-        cells: c before the step, (N, D).
-        gates: (N, 4 D): i, f, o before the sigmoid, then g before tanh.
-        cont: (N, 1).
-
-    Returns:
-        c and h after the step, (N, D), and what ``step_backward`` needs.
-    """
+    """One step, c = cont f c_before + i g, then h = o tanh(c), for cells c_before (N, D), gates (N, 4 D), which are i,
+    f, o before the sigmoid, then g before tanh, and cont (N, 1). Returns c, h and what ``step_backward`` needs."""
     n = cells.shape[-1]
     i, f, o = (sigmoid(gates[:, k * n : (k + 1) * n]) for k in range(3))
     g = np.tanh(gates[:, 3 * n :])
@@ -53,18 +45,8 @@ def step_forward(cells: np.ndarray, gates: np.ndarray, cont: np.ndarray) -> tupl
 
 
 def step_backward(gc: np.ndarray, gh: np.ndarray, cont: np.ndarray, step: Step, out: np.ndarray) -> np.ndarray:
-    """Backward of one step.
-
-    Args:
-        gc: gradient of c after the step, (N, D), without what comes through h.
-        gh: gradient of h, (N, D).
-        cont: (N, 1).
-        step: what ``step_forward`` kept.
-        out: where to write the gradient of the gates (before sigmoid and tanh), (N, 4 D).
-
-    Returns:
-        the gradient of c before the step, (N, D).
-    """
+    """Backward of one step: writes the gradient of the gates before sigmoid and tanh to ``out``, (N, 4 D), and returns
+    that of c before the step, (N, D), from those of c, without what comes through h, and of h after it."""
     n = gc.shape[-1]
     gc = gc + gh * step.o * (1 - np.square(step.squashed))
     out[:, :n] = gc * step.g * step.i * (1 - step.i)

@@ -112,19 +112,9 @@ class Slice(Layer):
 
 
 def cut_points(length: int, n_parts: int, points: Sequence[int]) -> list[int]:
-    """Where the parts of an axis begin and end.
-
-    Args:
-        length: length of the axis.
-        n_parts: number of parts.
-        points: where the second and later parts begin; empty for equal parts.
-
-    Returns:
-        n_parts + 1 rising positions: 0, the beginnings of the later parts, and ``length``.
-
-    Raises:
-        LayerError: there are not n_parts - 1 rising points inside the axis, or n_parts does not divide the length.
-    """
+    """Where the parts of an axis begin and end: n_parts + 1 rising positions from 0 to ``length``. The later parts
+    begin at ``points``; without points all are equal. Raises LayerError unless there are n_parts - 1 rising points
+    inside the axis, or n_parts divides the length."""
     if points:
         cuts = [0, *points, length]
         if len(points) != n_parts - 1 or any(a >= b for a, b in pairwise(cuts)):

@@ -52,20 +52,10 @@ class Reshape(SameElements):
 
 
 def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Shape:
-    """The shape of a blob after a Reshape layer.
-
-    Args:
-        shape: the bottom's shape.
-        dims: what replaces the axes; 0 copies the bottom's length at this place, one -1 is inferred from the rest.
-        axis: first axis that is replaced; a negative one counts from the end, where -1 is behind the last axis.
-        num_axes: how many axes are replaced; -1 is all from ``axis`` on.
-
-    Returns:
-        the top's shape.
-
-    Raises:
-        LayerError: axes are out of range, a 0 has nothing to copy, or the numbers of elements cannot agree.
-    """
+    """The shape of a blob after a Reshape layer: ``num_axes`` axes from ``axis`` on (-1: all) are replaced by ``dims``,
+    where 0 copies the bottom's length at this place and one -1 is inferred from the rest. A negative ``axis`` counts
+    from the end, where -1 is behind the last axis. Raises LayerError if axes are out of range, a 0 has nothing to copy,
+    or the numbers of elements cannot agree."""
     start = axis if axis >= 0 else len(shape) + axis + 1
     end = len(shape) if num_axes == -1 else start + num_axes
     if num_axes < -1 or not 0 <= start <= end <= len(shape):

@@ -80,17 +80,9 @@ class NdConvolution(Convolution):
 
 
 def shape_of(p: Any, name: str, default: int | None, n_axes: int) -> tuple[int, ...]:
-    """One of the shapes of a message, a number a spatial axis.
-
-    Args:
-        p: a ConvolutionParameter or PoolingParameter message.
-        name: the field.
-        default: what it is on every axis if it is not given; None: it must be.
-        n_axes: number of spatial axes.
-
-    Raises:
-        LayerError: it is missing, or has another number of axes.
-    """
+    """The shape ``name`` of a ConvolutionParameter or PoolingParameter message, a number a spatial axis; ``default`` on
+    every axis if it is not given. Raises LayerError if it has another number of axes, or is missing without a
+    default."""
     dims = tuple(int(n) for n in getattr(p, name).dim)
     if not dims and default is not None:
         return (default,) * n_axes

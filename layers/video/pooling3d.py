@@ -154,17 +154,8 @@ class NdPooling(_Pooling):
 
 
 def one_offset(offset: int, length: int, n_windows: int, stride: int, pad: int) -> tuple[slice, slice]:
-    """Along one axis, the elements at a place in their windows, and these windows.
-
-    Args:
-        offset: the place, 0 for the window's first element.
-        length: elements of the axis.
-        n_windows: windows along the axis.
-        stride, pad: as usual.
-
-    Returns:
-        slices of the bottom's axis and of the top's, of one length.
-    """
+    """Along one axis, the elements at place ``offset`` of their windows, and these windows: slices of the bottom's axis
+    and of the top's, of one length."""
     first = max(0, -((offset - pad) // stride))
     end = min(n_windows, (length - 1 + pad - offset) // stride + 1)
     end = max(end, first)

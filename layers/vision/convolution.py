@@ -49,11 +49,7 @@ class _Windowed(FusesRelu):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: (..., num_output, spatial'...).
-
-        Raises:
-            LayerError: the bottoms' shapes differ, or do not fit the weights.
-        """
+        """Shape the tops: (..., num_output, spatial'...)."""
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")

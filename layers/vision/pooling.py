@@ -108,11 +108,7 @@ class Pooling(Layer):
         return prepared(self._pool, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's gradient: each output's goes to the elements that it was computed from.
-
-        Raises:
-            LayerError: STOCHASTIC pooling in testing, which has no gradient.
-        """
+        """Each output's gradient goes to the elements that it was computed from."""
         if propagate_down[0]:
             if self._method == "STOCHASTIC" and self.context.phase != TRAIN:
                 raise LayerError("STOCHASTIC pooling has a gradient in training only")

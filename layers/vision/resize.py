@@ -66,20 +66,9 @@ def _height_and_width(blob: Blob) -> Sequence[int]:
 
 
 def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int:
-    """The length of a spatial axis after resizing.
-
-    Args:
-        p: the InterpParameter message.
-        n: the axis' length in pixels before resizing, after cropping.
-        index: 0 for the height, 1 for the width.
-        like: height and width of the second bottom; None without one.
-
-    Returns:
-        the length in pixels.
-
-    Raises:
-        LayerError: no size is given, or a factor is below 1.
-    """
+    """The length of spatial axis ``index`` (0: height, 1: width) after resizing one of ``n`` pixels, cropped already,
+    by an InterpParameter message; ``like`` is the size of the second bottom. Raises LayerError if no size is given, or
+    a factor is below 1."""
     if like is not None:
         return like[index]
     n_factors = p.HasField("shrink_factor") + p.HasField("zoom_factor")
@@ -95,20 +84,9 @@ def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int
 
 
 def interpolation(n: int, start: int, length: int, n_out: int, dtype: np.dtype) -> np.ndarray:
-    """The matrix that resizes one axis by linear interpolation: outputs = weights @ inputs.
-
-    The first output takes the first element used, the last output the last one.
-
-    Args:
-        n: length of the axis, in pixels.
-        start: first element used.
-        length: number of elements used, from ``start`` on.
-        n_out: number of outputs.
-        dtype: type of the weights.
-
-    Returns:
-        the weights, (n_out, n).
-    """
+    """The weights (n_out, n) that resize one axis of n pixels by linear interpolation, outputs = weights @ inputs, of
+    ``length`` elements from ``start`` on. The first output takes the first element used, the last output the last
+    one."""
     places = np.arange(n_out) * ((length - 1) / (n_out - 1) if n_out > 1 else 0.0)
     below = np.minimum(places.astype(np.int64), length - 1)
     share = places - below
@@ -156,10 +134,8 @@ class Upsample(Layer):
                           self._pixels(bottom[0].data_storage), axis=1)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the images' gradient: that of the pixel written to, or without a mask the sum over each block.
-
-        A mask's gradient is 0: a net asks for it if the mask comes from a pooling of something that learns.
-        """
+        """Without a mask, the sum over each block. A mask's gradient is 0: a net asks for it if the mask comes from a
+        pooling of something that learns."""
         if len(bottom) > 1 and propagate_down[1]:
             bottom[1].diff_flat[...] = 0
         if propagate_down[0] and len(bottom) == 1:

@@ -51,12 +51,8 @@ def missing() -> str:
 
 
 class DiskCache:
-    """The cached variants of one function, with the interface that numba's dispatcher expects.
-
-    Args:
-        function: the function to compile.
-        options: the options given to numba.
-    """
+    """The cached variants of one function, with the interface that numba's dispatcher expects; ``options`` are
+    numba's."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function, self._options = function, repr(sorted(options.items()))

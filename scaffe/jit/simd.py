@@ -33,12 +33,7 @@ _tuple: Callable[..., Any] = types.UniTuple
 
 
 class SimdVector:
-    """A SIMD vector in code that is being built, with the operators of a number.
-
-    Args:
-        builder: appends instructions.
-        value: the vector.
-    """
+    """A SIMD vector in code that is being built, with the operators of a number; ``builder`` appends instructions."""
 
     __array_ufunc__ = None  # NumPy's numbers leave their operators to these
 
@@ -176,14 +171,8 @@ class _Sums:
 
 @compiled(inline="always")
 def transpose(x: np.ndarray, at: int, step: int, shape: tuple[int, int], y: np.ndarray, to: int, stride: int) -> None:
-    """Transpose a matrix in registers: y[to + j stride + i] = x[at + i step + j], for rows i and columns j.
-
-    Args:
-        x, y: flat, contiguous, of float32. Indices are not checked.
-        at, step: where the matrix begins in x, and elements from a row to the next.
-        shape: its rows and columns.
-        to, stride: where the transposed matrix begins in y, and elements from a row to the next.
-    """
+    """Transpose a matrix of that shape in registers: y[to + j stride + i] = x[at + i step + j], for rows i and columns
+    j. Arrays are flat, contiguous, of float32; indices are not checked."""
     n_rows, n_columns = shape
     whole_rows, whole_columns = n_rows - n_rows % LANES, n_columns - n_columns % LANES
     for i in range(0, whole_rows, LANES):

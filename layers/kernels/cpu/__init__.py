@@ -124,11 +124,7 @@ def batch_allocator() -> Callable[[int], np.ndarray]:
 
 
 class Staging:
-    """Batches from the readers, which are in host memory already.
-
-    Args:
-        next_batch: returns the arrays of the next batch.
-    """
+    """Batches from the readers, which are in host memory already."""
 
     def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
         self.next = next_batch

@@ -148,11 +148,7 @@ Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and t
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused.
-
-    Args:
-        spec: the geometry.
-    """
+    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused."""
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec = spec

@@ -51,12 +51,8 @@ def overlaps_of(box: np.ndarray, boxes: np.ndarray, edge: float) -> np.ndarray:
 
 @compiled
 def match(table: np.ndarray, matches: np.ndarray) -> None:
-    """Give each true box the free box that overlaps it most, the largest overlaps first; of equal ones the first.
-
-    Args:
-        table: (n, m), overlaps of n boxes with m true boxes.
-        matches: int64 (n,), written: the true box's index where there is a match. Rows that are IGNORED stay so.
-    """
+    """Give each true box the free box that overlaps it most, by a table (boxes, true boxes), the largest overlaps
+    first; of equal ones the first. Matches, int64 (boxes,), get the true box's index; rows that are IGNORED stay so."""
     n, m = table.shape
     taken = np.zeros(m, np.bool_)
     for _ in range(m):
@@ -76,19 +72,10 @@ def match(table: np.ndarray, matches: np.ndarray) -> None:
 @compiled
 def suppress(boxes: np.ndarray, order: np.ndarray, threshold: float, eta: float, least_area: float,
              kept: np.ndarray) -> int:
-    """Non-maximum suppression: keep boxes in order, except those that overlap one kept before by too much.
+    """Non-maximum suppression: write to ``kept`` the indices, in ``order``, best first, of the boxes (n, 4), corners as
+    fractions, of ``least_area`` or more that overlap none kept before by more than the threshold. Returns how many.
 
-    Args:
-        boxes: (n, 4), corners as fractions.
-        order: int64 (k,), indices of the boxes to consider, the best first.
-        threshold: the largest overlap with a box kept before; of the boxes' dtype.
-        eta: while the threshold is above 0.5, every kept box multiplies it by this (adaptive suppression).
-        least_area: smaller boxes are left out.
-        kept: int64 (k,), receives the indices kept.
-
-    Returns:
-        how many are kept.
-    """
+    While the threshold is above 0.5, every kept box multiplies it by ``eta`` (adaptive suppression)."""
     n_kept, none = 0, boxes.dtype.type(0)
     for place in range(len(order)):
         box = boxes[order[place]]
@@ -119,16 +106,8 @@ def overlap_in_pixels(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled
 def suppress_in_pixels(boxes: np.ndarray, threshold: float, most: int) -> np.ndarray:
-    """Indices of the boxes that overlap no kept one before them by more than the threshold, at most ``most`` of them.
-
-    Args:
-        boxes: (n, 4), the best first.
-        threshold: intersection over union.
-        most: how many to keep.
-
-    Returns:
-        int64, ascending.
-    """
+    """Indices, int64, of the boxes (n, 4), best first, whose intersection over union with each kept one before them is
+    not above the threshold, at most ``most`` of them."""
     gone = np.zeros(len(boxes), np.bool_)
     kept = np.empty(min(most, len(boxes)), np.int64)
     n_kept = 0
@@ -161,15 +140,8 @@ def overlap_centred(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled
 def suppress_centred(boxes: np.ndarray, threshold: float) -> np.ndarray:
-    """Indices of the boxes whose overlap with each kept one before them is below the threshold.
-
-    Args:
-        boxes: float64 (4, n), x, y, width and height, the best first; classes do not matter, as in MobileNet-YOLO.
-        threshold: intersection over union; a NaN is not below it.
-
-    Returns:
-        int64, ascending.
-    """
+    """Indices, int64, of the boxes, float64 (4, n), x, y, width and height, best first, whose intersection over union
+    with each kept one before them is below the threshold; a NaN is not. Classes do not matter, as in MobileNet-YOLO."""
     n = boxes.shape[1]
     gone = np.zeros(n, np.bool_)
     kept = np.empty(n, np.int64)

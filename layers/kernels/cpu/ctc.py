@@ -9,17 +9,9 @@ from scaffe.jit import compiled
 
 @compiled
 def ctc_cost(log_chances: np.ndarray, labels: np.ndarray, blank: int, gradient: np.ndarray) -> float:
-    """-log of the probability of a label sequence, and its gradient by the scores before their softmax.
-
-    Args:
-        log_chances: log of the softmax, (steps, classes).
-        labels: int64 (n,), none of them blank.
-        blank: the class that means no label.
-        gradient: (steps, classes), is written.
-
-    Returns:
-        the cost; 0, with a gradient of 0, if the steps are too few for the labels, as in warp-ctc.
-    """
+    """-log of the probability of labels, int64 (n,), none of them blank, by the log of the softmax (steps, classes).
+    Its gradient by the scores before their softmax is written. Both are 0 if the steps are too few for the labels, as
+    in warp-ctc."""
     gradient[:, :] = 0
     n_steps, n_repeats = len(log_chances), 0
     for i in range(1, len(labels)):

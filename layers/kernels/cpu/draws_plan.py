@@ -17,16 +17,8 @@ Shape = tuple[int, ...]
 
 
 class Dropout:
-    """Dropout. It keeps an element if its draw is at most (1 - ratio) (2^32 - 1), in float32, as Caffe 1.0 does.
-
-    Args:
-        shape: logical; draws are taken in its (Caffe's) element order.
-        channels_last: storage order of the arrays.
-        ratio: probability of dropping an element, from 0 to below 1.
-        draws: gives the raw draws.
-        dtype: element type of the arrays.
-        scales: whether kept elements are multiplied by 1 / (1 - ratio).
-    """
+    """Dropout with the masks of Caffe: draws are taken in Caffe's element order. Arguments as for
+    ``Backend.dropout``."""
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Stream,
                  dtype: np.dtype | type = np.float32, scales: bool = True) -> None:
@@ -49,11 +41,7 @@ class Dropout:
 
 
 class Uniform:
-    """Numbers in [0, 1), one for each element, drawn in Caffe's order.
-
-    Args:
-        shape, channels_last, draws, dtype: as for Dropout.
-    """
+    """Numbers in [0, 1), one for each element, drawn in Caffe's order; arguments as for Dropout."""
 
     def __init__(self, shape: Shape, channels_last: bool, draws: Stream,
                  dtype: np.dtype | type = np.float32) -> None:

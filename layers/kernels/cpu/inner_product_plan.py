@@ -25,15 +25,8 @@ LEAST_PRODUCTS = 1 << 22  # multiply-adds of a part: handing one to a thread tak
 
 
 class WeightGradients:
-    """A plan of y = x wᵀ + b with its own kernel for the weights' gradient gyᵀ x; see ``WeightedPlan``.
-
-    Args:
-        others: the plan that computes everything else.
-        m, n, k: rows, outputs, inputs. The weights are (N, K).
-
-    Attributes:
-        rows: see RowwisePlan.
-    """
+    """A plan of y = x wᵀ + b, w (n, k), with its own kernel for the weights' gradient gyᵀ x, a RowwisePlan; the rest by
+    another plan."""
 
     def __init__(self, others: WeightedPlan, m: int, n: int, k: int) -> None:
         self.forward, self.backward_data = others.forward, others.backward_data
@@ -101,12 +94,7 @@ MOST_ELEMS = 1 << 20  # of a temporary product that is added to a gradient
 
 
 class InnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs.
-
-    Args:
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-    """
+    """y = x wᵀ + b for m rows of k inputs and n outputs; with ``transpose`` w is (k, n) instead of (n, k)."""
 
     def __init__(self, m: int, n: int, k: int, transpose: bool = False) -> None:
         self._x, self._y = (m, k), (m, n)

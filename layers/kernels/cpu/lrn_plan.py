@@ -18,13 +18,8 @@ BLOCK = 800  # numbers processed at once, which stay in the first-level cache
 
 
 class Lrn:
-    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
-
-    Across channels, backward recomputes s, which would take as much memory as y.
-
-    Args:
-        spec: the geometry; n is local_size across channels, local_size squared within one.
-    """
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders. Across
+    channels, backward recomputes s, which would take as much memory as y."""
 
     def __init__(self, spec: LrnSpec) -> None:
         self.spec, self.reads_y = spec, spec.within

@@ -133,16 +133,8 @@ def _second_look(draws: np.ndarray, at: int, i: int, x: np.float32, normal: Laye
 
 @compiled
 def fill_normal(draws: np.ndarray, out: np.ndarray, normal: Layers, exponential: Layers) -> tuple[int, int]:
-    """Write standard normal numbers into out from raw draws.
-
-    Args:
-        draws: uint32.
-        out: float32, 1-D.
-        normal, exponential: the two ziggurats.
-
-    Returns:
-        the numbers written, and the draws used for them; it stops when ``out`` is full or ``draws`` run out.
-    """
+    """Write standard normal numbers into out, float32, from raw draws, uint32, by the two ziggurats, until ``out`` is
+    full or the draws run out. Returns the numbers written, and the draws used for them."""
     at = n_done = 0
     while n_done < out.size and at < draws.size:
         draw = draws[at]

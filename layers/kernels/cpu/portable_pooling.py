@@ -18,11 +18,7 @@ Window = tuple[int, ...]  # kernel, stride and pad, (height, width) each
 
 
 class Pooling:
-    """MAX, AVE or STOCHASTIC of one geometry on channels-last images.
-
-    Args:
-        spec: the geometry.
-    """
+    """MAX, AVE or STOCHASTIC of one geometry on channels-last images."""
 
     def __init__(self, spec: PoolSpec) -> None:
         self.spec = spec

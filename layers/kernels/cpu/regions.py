@@ -85,16 +85,9 @@ def neighbours(at: float, length: int, margin: float) -> tuple[int, int, float]:
 @compiled
 def bilinear_means(images: np.ndarray, items: np.ndarray, grids: np.ndarray, counts: np.ndarray, margin: float,
                    pooled: np.ndarray) -> None:
-    """Write the mean of each bin's samples to ``pooled``, (R, rows, columns, C).
-
-    Args:
-        images: (N, H, W, C).
-        items: the item of each region, int64 (R,).
-        grids: y0, dy, x0, dx of each region, (R, 4).
-        counts: ny and nx of each region, int64 (R, 2).
-        margin: in pixels.
-        pooled: overwritten.
-    """
+    """Write the mean of each bin's samples to ``pooled``, (R, rows, columns, C), from images (N, H, W, C): each
+    region's item, int64 (R,), its y0, dy, x0, dx, (R, 4), and its numbers of samples ny and nx of a bin, int64 (R, 2).
+    Samples up to ``margin`` pixels outside count as on the edge."""
     for r in range(pooled.shape[0]):
         image = images[items[r]]
         y0, dy, x0, dx = grids[r]

@@ -122,15 +122,9 @@ class SoftmaxLoss:
 @compiled(fastmath=REORDERED, borrows=True)
 def _add_losses(first: int, stop: int, x: np.ndarray, labels: np.ndarray, ignored: int, least: float, whole: np.ndarray,
                 prob: np.ndarray, found: np.ndarray) -> None:
-    """Compute the probabilities of chunks [first, stop) of EACH rows.
-
-    Args:
-        first, stop: the chunks; no sum depends on how many threads share them.
-        labels: (rows,). ignored: the label that does not count.
-        least: a probability below it costs as much as this one.
-        whole: (rows,), receives the labels, NOT_COUNTED for those that do not count.
-        found: (chunks, 3), receives a chunk's sum of losses, its rows that count, and its labels that are no classes.
-    """
+    """Compute the probabilities of chunks [first, stop) of EACH rows; no sum depends on how many threads share them.
+    ``whole`` gets the labels, NOT_COUNTED for ``ignored`` ones; found (chunks, 3) a chunk's sum of losses, its rows
+    that count, and its labels that are no classes. A probability below ``least`` costs as much as that one."""
     n_classes = x.shape[1]
     for chunk in range(first, stop):
         top, end = EACH * chunk, min(EACH * chunk + EACH, len(x))

@@ -31,11 +31,7 @@ class _Buffers:
 
 
 class WidenedProduct:
-    """A convolution or inner product; see ``WeightedPlan``.
-
-    Args:
-        plan: the same for float32.
-    """
+    """A convolution or inner product by the float32 plan; see ``WeightedPlan``."""
 
     def __init__(self, plan: WeightedPlan) -> None:
         self._plan, self._wide = plan, _Buffers()
@@ -55,11 +51,7 @@ class WidenedProduct:
 
 
 class WidenedPooling:
-    """MAX or AVE pooling without a mask; see ``PoolingPlan``.
-
-    Args:
-        plan: the same for float32.
-    """
+    """MAX or AVE pooling without a mask by the float32 plan; see ``PoolingPlan``."""
 
     def __init__(self, plan: PoolingPlan) -> None:
         self._plan, self._wide = plan, _Buffers()

@@ -18,14 +18,8 @@ FAMILY = "batch_norm"
 
 class BatchNorm:
     """xn = (x - mean) / sqrt(variance + eps) per channel; y = relu(xn · scale + bias + addend), each part if fused.
-
-    Args:
-        spec: the geometry.
-
-    Attributes:
-        mean, inverse: (C,), mean and 1 / sqrt(variance + eps) of the last forward; float32 for half types.
-        fixed: whether they came from the running sums.
-    """
+    ``mean`` and ``inverse``, 1 / sqrt(variance + eps), (C,), are the last forward's, float32 for half types; ``fixed``
+    if they came from the running sums."""
 
     def __init__(self, spec: NormSpec) -> None:
         cupy, self._real = device.load(), wide(spec.dtype)

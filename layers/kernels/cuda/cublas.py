@@ -41,11 +41,8 @@ ARGUMENTS = {
 
 
 class Cublas:
-    """A cuBLAS handle with its workspace. Calls are queued on CuPy's current stream.
-
-    Raises:
-        LayerError: cuBLAS refuses a call (from every method).
-    """
+    """A cuBLAS handle with its workspace, whose calls are queued on CuPy's current stream. Raises LayerError if cuBLAS
+    refuses."""
 
     def __init__(self) -> None:
         # CuPy's module is linked to the library, so its functions are found through it, whatever wheel it came in.
@@ -91,14 +88,8 @@ DEFAULT_ALGORITHM = -1
 
 
 class Matrix(NamedTuple):
-    """A row-major matrix in device memory.
-
-    Attributes:
-        at: the address of its first element.
-        row: elements between the starts of two rows.
-        transposed: use the transpose.
-        step: elements between two matrices of a batch.
-    """
+    """A row-major matrix in device memory: the address of its first element, elements between the starts of two rows,
+    whether its transpose is meant, and elements between two matrices of a batch."""
 
     at: int
     row: int
@@ -118,15 +109,10 @@ def columns(a: Any, chosen: slice) -> Matrix:
 
 def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tuple[Any, Any], *,
              add: bool = False, n_batch: int = 1) -> None:
-    """c (m, n) = a (m, k) b (k, n), or += if ``add``. Sums are float32, or float64 for float64; TF32 if configured.
+    """c (m, n) = a (m, k) b (k, n), or += if ``add``, for row-major matrices, or for ``n_batch`` of each. Sums are
+    float32, or float64 for float64; TF32 if configured. ``dtypes`` are those of a and b, and of c.
 
-    Args:
-        m, n, k: the product's sizes.
-        a, b, c: the matrices, row-major. cuBLAS is column-major and computes cᵀ = bᵀ aᵀ on the same memory.
-        dtypes: (of a and b, of c).
-        add: add to c instead of writing it.
-        n_batch: number of products, whose matrices lie ``step`` elements apart.
-    """
+    cuBLAS is column-major and computes cᵀ = bᵀ aᵀ on the same memory."""
     if min(m, n) == 0:
         return
     narrow, result = (CUDA_TYPES[np.dtype(d).name] for d in dtypes)

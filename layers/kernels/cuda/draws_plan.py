@@ -19,15 +19,11 @@ from scaffe.layers.kernels.extents import expect_elems
 
 
 class Draws:
-    """The generator of a net's layers: key and counter, uint64 (2,), on the device.
+    """The generator of a net's layers: key and counter, uint64 (2,), on the device. ``is_used``: a layer draws from
+    here.
 
-    Args:
-        rng: the host's stream. Two of its draws make the key, taken at the first use, after those of all fillers, and
-            again after the stream was restarted.
-
-    Attributes:
-        is_used: whether a layer draws from here.
-    """
+    Two draws of the host's stream make the key, taken at the first use, after those of all fillers, and again after the
+    stream was restarted."""
 
     def __init__(self, rng: Stream) -> None:
         self._rng, self._array, self.is_used = rng, None, False
@@ -73,16 +69,8 @@ class Draws:
 
 
 class Dropout:
-    """Dropout. An element is kept if its 32-bit draw is at most (1 - ratio) (2^32 - 1).
-
-    Args:
-        shape: of the arrays.
-        channels_last: not used: draws are in storage order.
-        ratio: probability of dropping an element, from 0 to below 1.
-        draws: the generator of the net.
-        dtype: element type of the arrays.
-        scales: whether kept elements are multiplied by 1 / (1 - ratio).
-    """
+    """Dropout; arguments as for ``Backend.dropout``. Draws are in storage order; an element is kept if its 32-bit draw
+    is at most (1 - ratio) (2^32 - 1)."""
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Draws,
                  dtype: np.dtype | type = np.float32, scales: bool = True) -> None:
@@ -104,11 +92,7 @@ class Dropout:
 
 
 class Uniform:
-    """float32 numbers in [0, 1), one for each element.
-
-    Args:
-        shape, channels_last, draws, dtype: as for Dropout.
-    """
+    """float32 numbers in [0, 1), one for each element; arguments as for Dropout."""
 
     def __init__(self, shape: Shape, channels_last: bool, draws: Draws,
                  dtype: np.dtype | type = np.float32) -> None:

@@ -18,11 +18,7 @@ MOST_SMALL = 255  # positions in a window that a byte can hold, with one more fo
 
 
 class Pooling:
-    """MAX, AVE or STOCHASTIC pooling of one geometry. For backward it keeps which element each output took.
-
-    Args:
-        spec: the geometry.
-    """
+    """MAX, AVE or STOCHASTIC pooling of one geometry. For backward it keeps which element each output took."""
 
     def __init__(self, spec: PoolSpec) -> None:
         self.spec = spec
@@ -79,13 +75,8 @@ class Pooling:
 
 
 class Lrn:
-    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
-
-    Args:
-        spec: the geometry; n is local_size across channels, local_size squared within one.
-
-    Nothing is kept for backward, which recomputes s in scratch memory.
-    """
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders. Nothing is
+    kept for backward, which recomputes s in scratch memory."""
 
     reads_y = True
 

@@ -20,12 +20,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 
 
 class Weights:
-    """The conversions for weights of one shape.
-
-    Args:
-        shape: Caffe's, (O, I, K...).
-        dtype: what kernels read.
-    """
+    """The conversions for weights of Caffe's shape (O, I, K...) to ``dtype``, which kernels read."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         self._dtype, self._counts = np.dtype(dtype), (np.int32(shape[1]), np.int32(prod(shape[2:])))

@@ -26,11 +26,7 @@ _sums = simd_multiply_add(ROWS, TAPS)
 
 
 class FewInputs:
-    """The weights' gradient of a geometry for which ``supports`` holds; see ``Gradient``.
-
-    Args:
-        spec: the geometry.
-    """
+    """The ``Gradient`` of a geometry for which ``supports`` holds."""
 
     def __init__(self, spec: ConvSpec) -> None:
         n, inputs, *image = spec.in_shape

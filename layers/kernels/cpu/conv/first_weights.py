@@ -32,11 +32,7 @@ GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", 
 
 
 class FirstWeights:
-    """The weights' gradient of a geometry for which ``supports`` holds; see ``Gradient``.
-
-    Args:
-        spec: the geometry.
-    """
+    """The ``Gradient`` of a geometry for which ``supports`` holds."""
 
     def __init__(self, spec: ConvSpec) -> None:
         n, inputs, *image = spec.in_shape

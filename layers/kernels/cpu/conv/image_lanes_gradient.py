@@ -27,14 +27,8 @@ _NO_BIAS = np.zeros(COLUMNS, np.float32)
 
 
 class WeightGradient:
-    """The weights' gradient of one geometry.
-
-    Each thread sums some of the columns, and writes the parts of patches that these read, so that results do not
-    depend on the number of threads.
-
-    Args:
-        spec: the geometry; the outputs are a multiple of ROWS.
-    """
+    """The ``Gradient`` of a geometry whose outputs are a multiple of ROWS. Each thread sums some of the columns, and
+    writes the parts of patches that these read, so that results do not depend on the number of threads."""
 
     def __init__(self, spec: ConvSpec) -> None:
         self._spec = spec

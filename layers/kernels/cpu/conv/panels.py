@@ -36,14 +36,8 @@ def rows_at_once(n_rows: int) -> int:
 
 
 def in_panels(w: np.ndarray) -> np.ndarray:
-    """Weights in the packed order that ``multiply_pixels`` and ``multiply_matrices`` take.
-
-    Args:
-        w: (..., inputs, outputs), with a multiple of COLUMNS outputs.
-
-    Returns:
-        a view, (..., panels, inputs, COLUMNS).
-    """
+    """Weights (..., inputs, outputs), of a multiple of COLUMNS outputs, in the packed order that ``multiply_pixels``
+    and ``multiply_matrices`` take: a view, (..., panels, inputs, COLUMNS)."""
     return np.swapaxes(w.reshape(*w.shape[:-1], -1, COLUMNS), -3, -2)
 
 
@@ -65,16 +59,9 @@ def multiply_few(n: int, x: Any, w: Any, bias: Any, added: Any, adds: bool, slop
 @compiled
 def multiply_pixels(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool,
                     slope: float, y: np.ndarray, tiles: int, last_tile: int, panels: int, last_panel: int) -> None:
-    """y = relu(x w + bias + added) for some tiles of pixels and some panels.
-
-    Args:
-        x, w, added, y: flat, as ``register_tile`` takes them; w in the order of ``in_panels``.
-        geometry: the numbers of GEOMETRY, int64.
-        bias: (outputs,).
-        adds, slope: see ``register_tile``.
-        tiles, last_tile: the range of tiles, each of at most ``rows_at_once`` pixels.
-        panels, last_panel: the range of panels.
-    """
+    """y = relu(x w + bias + added) for a range of tiles, each of at most ``rows_at_once`` pixels, and one of panels.
+    Arrays are flat, as ``register_tile`` takes them; w in the order of ``in_panels``; geometry as GEOMETRY, int64; bias
+    (outputs,)."""
     k, group, n_lines, in_lines, line_step, width, in_width, step = geometry
     at_once, n_outputs = rows_at_once(width), bias.size
     in_line = -(-width // at_once)
@@ -95,15 +82,9 @@ def multiply_pixels(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, bias: np
 @compiled
 def multiply_matrices(x: np.ndarray, x_shape: tuple[int, int, int], k: int, w: np.ndarray, zeros: np.ndarray,
                       y: np.ndarray, n_outputs: int, first: int, stop: int) -> None:
-    """y = x w for matrices [first, stop) of a batch.
-
-    Args:
-        x: flat. ``x_shape`` is the rows of a matrix, the distance of matrices in rows, and the elements of a row.
-        k: inputs.
-        w: flat, in the order of ``in_panels``.
-        zeros: (outputs,), of zeros.
-        y: flat; ``n_outputs`` elements a row.
-    """
+    """y = x w for matrices [first, stop) of a batch, flat; w in the order of ``in_panels``. ``x_shape`` is the rows of
+    a matrix, the distance of matrices in rows, and the elements of a row; k the inputs; zeros (outputs,); y has
+    ``n_outputs`` elements a row."""
     n_rows, rows, n_inputs = x_shape
     at_once, n_panels = rows_at_once(n_rows), zeros.size // COLUMNS
     for q in range(first, stop):

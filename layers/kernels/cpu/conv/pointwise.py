@@ -22,12 +22,7 @@ LEAST_PRODUCTS = 1 << 21  # of a part: handing one to a thread takes as long as 
 
 
 class Pointwise:
-    """A plan of a geometry for which ``supports`` holds; see ``InferencePlan``.
-
-    Args:
-        spec: the geometry.
-        relu_slope: slope below 0 of a ReLU at the end; None: no ReLU.
-    """
+    """An InferencePlan of a geometry for which ``supports`` holds."""
 
     def __init__(self, spec: ConvSpec, relu_slope: float | None) -> None:
         n, self._k, *image = spec.in_shape

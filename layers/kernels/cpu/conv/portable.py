@@ -16,14 +16,10 @@ BLOCK_ELEMS = 1 << 19  # of the images unfolded at once: they stay in a cache, a
 
 
 class Convolution:
-    """The three passes of one geometry, some images at a time, on channels-last arrays and weights in Caffe's order.
+    """The three passes of one geometry, of any number of spatial axes, some images at a time.
 
     Legend: N images, B images of a block, C input and O output channels, G groups, S pixels of an output, k... the
-    kernel's axes, K their product.
-
-    Args:
-        spec: the geometry, any number of spatial axes.
-    """
+    kernel's axes, K their product."""
 
     def __init__(self, spec: ConvSpec) -> None:
         self.spec = spec
@@ -116,15 +112,8 @@ class Convolution:
 
 
 class Deconvolution:
-    """The three passes of a deconvolution, on the CPU or on a device.
-
-    Args:
-        plan: a plan, without bias, of the convolution from top to bottom.
-        add_bias: the backend's function (y, b, relu_slope) that adds b (C,) to y (rows, C), then applies a ReLU if a
-            slope is given.
-        add_gradients: the backend's function (g, gb, overwrite) that adds the sum over the rows of g to gb, or
-            writes it.
-    """
+    """The three passes of a deconvolution, on the CPU or on a device, by the plan of the convolution from top to
+    bottom, without bias, and the backend's ``add_bias`` and ``add_gradients``."""
 
     def __init__(self, plan: Any, add_bias: Callable[[Any, Any, float | None], None],
                  add_gradients: Callable[[Any, Any, bool], None]) -> None:

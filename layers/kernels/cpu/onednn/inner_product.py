@@ -27,15 +27,9 @@ TRAINING = 64
 
 
 class Passes:
-    """The products of M rows of K inputs with weights of N outputs, except the weights' gradient (``Gradient``).
-
-    Args:
-        lib, m, n, k, transpose, dtype: as for ``InnerProduct``.
-
-    Attributes:
-        product: primitive of (w, x, yᵀ): yᵀ = w xᵀ, (N, M), float32.
-        data: primitive of (gy, w, gx): the inputs' gradient.
-    """
+    """The products of M rows of K inputs with weights of N outputs, except the weights' gradient (``Gradient``);
+    arguments as for ``InnerProduct``. ``product`` is the primitive of (w, x, yᵀ), yᵀ = w xᵀ, (N, M), float32; ``data``
+    that of (gy, w, gx), the inputs' gradient."""
 
     def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool, dtype: np.dtype = SINGLE) -> None:
         x, y = strided(lib, (m, k), (k, 1), dtype), strided(lib, (m, n), (n, 1), dtype)

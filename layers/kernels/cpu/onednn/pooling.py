@@ -24,11 +24,8 @@ MAX, AVERAGE_OF_KERNEL, AVERAGE_OF_VALID = 0x1FF, 0x2FF, 0x3FF
 
 
 def can_pool(spec: PoolSpec) -> bool:
-    """Whether oneDNN gives Caffe's results.
-
-    True for MAX, and for AVE if Caffe divides every window by the kernel's area, or (without padding) by the number of
-    elements inside the image. False for padding wider than the image, which overflows oneDNN's 32-bit arithmetic.
-    """
+    """Whether oneDNN gives Caffe's results: for MAX, and for AVE if Caffe divides every window by the kernel's area, or
+    (without padding) by the number of elements inside the image. Padding wider than the image overflows its 32 bits."""
     if any(p > n for p, n in zip(spec.pad, spec.in_shape[2:], strict=True)):
         return False
     if spec.method == "MAX":

@@ -60,13 +60,8 @@ def following(lib: Library, added: Any, slope: float | None, in_place: bool = Fa
 
 
 class Primitive:
-    """A primitive and its memory objects, whose pointers each run sets to the arrays given.
-
-    Args:
-        lib: the library.
-        desc: the primitive descriptor.
-        memories: (argument number, memory descriptor) in the order that ``run`` takes the arrays.
-    """
+    """A primitive and its memory objects, given as (argument number, memory descriptor) in the order in which ``run``
+    takes the arrays; each run sets their pointers to these."""
 
     def __init__(self, lib: Library, desc: c_void_p, memories: Sequence[tuple[int, Any]]) -> None:
         self._lib, self.desc = lib, desc
@@ -90,12 +85,7 @@ class Primitive:
         return self._primitive.value or 0, self._lib.stream.value or 0, len(arguments), ctypes.addressof(arguments)
 
     def run(self, *arrays: np.ndarray) -> None:
-        """Run on these arrays.
-
-        Raises:
-            MemoryError: oneDNN lacks memory.
-            LayerError: oneDNN fails otherwise, or an array is shorter than its memory descriptor says.
-        """
+        """Run. Raises MemoryError if oneDNN lacks memory, LayerError if it fails otherwise or an array is too short."""
         lib, places, arrays = self._lib, self._places, self._with_workspace(arrays)
         for i, (array, n_bytes) in enumerate(zip(arrays, self._n_bytes, strict=True)):
             if array.nbytes < n_bytes:

@@ -47,17 +47,9 @@ def compute_alone() -> None:
 
 
 def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: Any) -> None:
-    """Call ``kernel(*arrays, *rest)``, split along the arrays' first axis over several threads.
-
-    Args:
-        kernel: releases the interpreter's lock; treats the elements (or rows) independently of one another. It gets
-            bfloat16 arrays as their bits.
-        arrays: of equal shape.
-        rest: further arguments, the same in every call.
-
-    Raises:
-        LayerError: arrays of different shapes.
-    """
+    """Call ``kernel(*arrays, *rest)``, split along the first axis of arrays of equal shape (else LayerError) over
+    threads. The kernel releases the interpreter's lock, and treats the elements (or rows) independently of one another;
+    it gets bfloat16 arrays as their bits."""
     expect_shape(arrays[0].shape, *arrays[1:])
     parts, length = [as_bits(a) for a in arrays], len(arrays[0])
     n_parts = count_parts(length, arrays[0].size // LEAST_ELEMS)
@@ -68,15 +60,9 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
 
 
 def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *args: Any) -> None:
-    """Call ``kernel(start, stop, *args)`` for ranges of whole units that make up [0, n), several at once on threads.
-
-    Args:
-        kernel: releases the interpreter's lock.
-        unit: elements of a unit; ranges begin at multiples of it.
-        n: where the last range ends, in elements.
-        most: the largest number of ranges (at least one is made); None: as many as threads.
-        args: further arguments, the same in every call.
-    """
+    """Call ``kernel(start, stop, *args)`` for ranges of whole units of ``unit`` elements that make up [0, n), several
+    at once on threads; at most ``most`` ranges, None: as many as threads. The kernel releases the interpreter's
+    lock."""
     length = -(-n // unit)
     n_parts = count_parts(length, most)
     if n_parts > 1 and (region := _region(kernel)):
@@ -86,15 +72,9 @@ def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *a
 
 
 def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = None) -> None:
-    """Call ``run(start, stop)`` for ranges that make up [0, length), several at once on threads.
-
-    Python hands the ranges to threads, which takes as long as many kernels; ``in_units`` is for compiled ones.
-
-    Args:
-        length: where the last range ends.
-        run: releases the interpreter's lock.
-        most: the largest number of ranges (at least one is made); None: as many as threads.
-    """
+    """Call ``run(start, stop)``, which releases the interpreter's lock, for ranges that make up [0, length), as
+    ``in_units`` does for compiled kernels: here Python hands the ranges to threads, which takes as long as many
+    kernels."""
     _in_turns(length, run, count_parts(length, most))
 
 

@@ -20,15 +20,9 @@ def input_tiles(start: int, stop: int, taps: int, x: np.ndarray, first: int, til
                      pad: tuple[int, int], v: np.ndarray) -> None:
     """Compute Bᵀ d B for rows of tiles: first along the image's rows for a whole row of tiles, then along each tile's.
 
-    Args:
-        start, stop: the rows of tiles, counted from the block's first.
-        taps: weights along an axis, 3 or 5.
-        x: the bottom (N, H, W, C).
-        first: number of the block's first row of tiles.
-        tiles: rows of tiles in an image, and tiles in a row.
-        pad: rows and columns of zeros around an image.
-        v: (products, tiles, C); receives the result for the whole block, its first tile first.
-    """
+    Rows [start, stop) count from the block's first, which is number ``first`` of all; ``tiles`` is the rows of tiles in
+    an image, and the tiles in a row. x is the bottom (N, H, W, C), with ``pad`` rows and columns of zeros around; v
+    (products, tiles, C) receives the result for the whole block, its first tile first."""
     height, n, read = x.shape[1], x.shape[3], TILE + taps - 1
     row, length, place = x.shape[2] * n, (TILE * tiles[1] + taps - 1) * n, start * tiles[1]
     inside = min(row, length - pad[1] * n)
@@ -49,15 +43,8 @@ def input_tiles(start: int, stop: int, taps: int, x: np.ndarray, first: int, til
 
 @compiled
 def _copy_rows(pixels: np.ndarray, image: int, height: int, top: int, rows: np.ndarray) -> None:
-    """Copy rows of an image from row ``top`` on; rows outside of it become zeros.
-
-    Args:
-        pixels: the rows of all images, flat.
-        image: number of the image's first row.
-        height: rows of the image.
-        top: the first row to copy; may be below 0.
-        rows: receives the rows, (rows, elements of a row).
-    """
+    """Copy rows (rows, elements of a row) of the image that begins at row ``image`` of ``pixels``, the rows of all
+    images, flat, from its row ``top`` on, which may be below 0; rows outside of it become zeros."""
     n = rows.shape[1]
     for i in range(rows.shape[0]):
         if 0 <= top + i < height:
@@ -69,18 +56,9 @@ def _copy_rows(pixels: np.ndarray, image: int, height: int, top: int, rows: np.n
 @compiled
 def output_images(start: int, stop: int, taps: int, m: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool,
                   slope: float, first: int, tiles: tuple[int, int], y: np.ndarray) -> None:
-    """Compute Aᵀ m A for rows of tiles, plus the bias and ``added``, then a ReLU.
-
-    Args:
-        start, stop, taps: as for ``input_tiles``.
-        m: (products, tiles, n_output), from the block's first tile on.
-        bias: (n_output,).
-        added: of y's shape; read only if ``adds``.
-        adds: whether to add ``added``.
-        slope: the ReLU's slope below 0; 1 for no ReLU.
-        first, tiles: as for ``input_tiles``.
-        y: the top (N, H, W, n_output).
-    """
+    """Compute Aᵀ m A for rows of tiles, plus the bias (n_output,) and, if ``adds``, ``added`` of y's shape, then a ReLU
+    of that slope below 0 (1: none). m is (products, tiles, n_output), from the block's first tile on; y the top (N, H,
+    W, n_output); other arguments as for ``input_tiles``."""
     (height, width, n_output), read = y.shape[1:], TILE + taps - 1
     products, each, place = m.reshape(m.size), m.shape[1] * n_output, start * tiles[1]
     half, flat = np.empty(TILE * read * n_output, y.dtype), np.empty(TILE * n_output, y.dtype)
@@ -106,13 +84,8 @@ def output_images(start: int, stop: int, taps: int, m: np.ndarray, bias: np.ndar
 @compiled
 def output_gradient_tiles(start: int, stop: int, taps: int, gy: np.ndarray, first: int, tiles: tuple[int, int],
                        m: np.ndarray) -> None:
-    """Compute A gy Aᵀ for rows of tiles; the gradient counts as zero outside of the image.
-
-    Args:
-        start, stop, taps, first, tiles: as for ``input_tiles``.
-        gy: the top's gradient (N, H, W, n_output).
-        m: (products, tiles, n_output); receives the result for the whole block, its first tile first.
-    """
+    """Compute A gy Aᵀ for rows of tiles; the gradient (N, H, W, n_output) counts as zero outside of the image.
+    Arguments as for ``input_tiles``."""
     (height, width, n_output), read = gy.shape[1:], TILE + taps - 1
     row, each, results = TILE * tiles[1] * n_output, m.shape[1] * n_output, m.reshape(m.size)
     flat, half = np.empty(TILE * row, gy.dtype), np.empty(read * TILE * n_output, gy.dtype)
@@ -134,14 +107,8 @@ def output_gradient_tiles(start: int, stop: int, taps: int, gy: np.ndarray, firs
 
 @compiled
 def filter_tiles(first: int, stop: int, taps: int, w: np.ndarray, u: np.ndarray) -> None:
-    """Compute G w Gᵀ for the filters of input channels [first, stop).
-
-    Args:
-        first, stop: the input channels.
-        taps: weights along an axis, 3 or 5.
-        w: (outputs, inputs, taps²), with any strides.
-        u: (products, inputs, outputs).
-    """
+    """Compute G w Gᵀ for the filters of input channels [first, stop), from w (outputs, inputs, taps²), with any
+    strides, to u (products, inputs, outputs)."""
     n, read = w.shape[0], TILE + taps - 1
     filters, half = np.empty((taps * taps, n), w.dtype), np.empty(read * taps * n, w.dtype)
     flat, results, each = filters.reshape(filters.size), u.reshape(u.size), u.shape[1] * n
@@ -162,15 +129,8 @@ def flipped(w: np.ndarray) -> np.ndarray:
 
 @compiled
 def filter_gradient(first: int, stop: int, taps: int, u: np.ndarray, overwrite: bool, gw: np.ndarray) -> None:
-    """Add Gᵀ u G to the gradient of the filters of input channels [first, stop).
-
-    Args:
-        first, stop: the input channels.
-        taps: weights along an axis, 3 or 5.
-        u: sums of products (products, inputs, outputs).
-        overwrite: write instead of adding.
-        gw: (outputs, inputs, taps²).
-    """
+    """Add Gᵀ u G, of sums of products u (products, inputs, outputs), to the gradient of the filters of input channels
+    [first, stop), gw (outputs, inputs, taps²), or write it if ``overwrite``."""
     n, read = u.shape[2], TILE + taps - 1
     half, found = np.empty(taps * read * n, u.dtype), np.empty((taps * taps, n), u.dtype)
     flat, sums, each = found.reshape(found.size), u.reshape(u.size), u.shape[1] * n

@@ -98,11 +98,8 @@ def four_axes(shape: Ints) -> Ints:
 
 
 class BatchNorm:
-    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run ``batch_norm_plan.BatchNorm``.
-
-    Args:
-        spec: the geometry; float32 or a half type.
-    """
+    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run
+    ``batch_norm_plan.BatchNorm``."""
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec, self._own = spec, Own(spec)

@@ -97,11 +97,8 @@ def key_of(kind: str, spec: ConvSpec, bias: bool = False, slope: float | None = 
 
 
 class Convolution:
-    """The three passes of one geometry on channels-last arrays and weights in Caffe's order.
-
-    Args:
-        spec: the geometry; float32 or a half type, one to three spatial axes.
-    """
+    """The three passes of a geometry of one to three spatial axes, on channels-last arrays and weights in Caffe's
+    order."""
 
     def __init__(self, spec: ConvSpec) -> None:
         self.spec, self._dtype = spec, np.dtype(spec.dtype)

@@ -66,17 +66,8 @@ class Shape:
 
 
 class OnednnProducts:
-    """The products by oneDNN's matmul.
-
-    Args:
-        lib, shape: the library and the matrices.
-
-    Attributes:
-        n_weights: elements of a group's weights in the layout that ``run`` takes.
-
-    Raises:
-        OnednnError: oneDNN has no kernel for it.
-    """
+    """The products by oneDNN's matmul; OnednnError if it has none. ``n_weights`` are the elements of a group's weights
+    in the layout that ``run`` takes."""
 
     def __init__(self, lib: Library, shape: Shape) -> None:
         self._shape = shape
@@ -137,10 +128,6 @@ def _multiply(first: int, stop: int, v: np.ndarray, rows: tuple[int, int, int], 
 
 
 def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:
-    """The faster kind of products. ``stays``: weights are packed once for many runs.
-
-    Raises:
-        OnednnError: oneDNN has no kernel for it.
-    """
+    """The faster kind of products. ``stays``: weights are packed once for many runs."""
     ours = stays and is_fast() and shape.outputs % COLUMNS == 0 and shape.n_tiles <= MOST_TILES
     return PanelProducts(shape) if ours else OnednnProducts(lib, shape)

@@ -26,13 +26,8 @@ BLOCK_BYTES = (1 << 20, 1 << 23)
 
 @dataclass(frozen=True)
 class Tiling:
-    """The tiles of a convolution's outputs.
-
-    Attributes:
-        n_images: images.
-        rows, columns: rows of tiles in an image, and tiles in a row.
-        taps: weights along an axis, 3 or 5.
-    """
+    """The tiles of a convolution's outputs: ``rows`` of tiles in each of ``n_images``, and tiles in a row
+    (``columns``), for 3 or 5 weights along an axis (``taps``)."""
 
     n_images: int
     rows: int
@@ -62,12 +57,8 @@ class Tiling:
         return self.n_rows * self.columns
 
     def block_rows(self, n_bytes: int, n_channels: int) -> int:
-        """Rows of tiles in a block; all blocks but the last have as many.
-
-        Args:
-            n_bytes: the largest size of a block's transformed bottom or top.
-            n_channels: the larger number of channels of bottom and top.
-        """
+        """Rows of tiles in a block, as many in all but the last, whose transformed bottom and top, of at most
+        n_channels, are at most that large."""
         n_blocks = -(-self.n_rows // max(n_bytes // (4 * self.n_products * self.columns * n_channels), 1))
         return -(-self.n_rows // n_blocks)
 

@@ -72,15 +72,9 @@ def normalization(options: Any) -> int:
 
 
 def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int, fixed: float = 1.0) -> float:
-    """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization).
-
-    Args:
-        mode: FULL, VALID, BATCH_SIZE, NONE or PRE_FIXED.
-        n_outer: positions before the class axis (the batch).
-        n_inner: positions after the class axis (pixels).
-        n_valid: labels that are not ignored.
-        fixed: LossParameter.pre_fixed_normalizer, for PRE_FIXED (R-FCN's fork).
-    """
+    """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization): ``n_outer``
+    positions before the class axis (the batch), ``n_inner`` after it (pixels), ``n_valid`` labels that are not ignored,
+    ``fixed`` for PRE_FIXED (R-FCN's fork)."""
     counts = {FULL: n_outer * n_inner, VALID: n_valid, BATCH_SIZE: n_outer, NONE: 1, PRE_FIXED: fixed}
     return float(max(counts[mode], 1))
 

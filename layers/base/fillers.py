@@ -17,16 +17,9 @@ CHUNK = 1 << 16  # draws turned into values at a time, so that temporaries stay 
 
 
 def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
-    """Fill an array as a FillerParameter message says, element by element in Caffe's order (Caffe 1.0).
-
-    Args:
-        array: float32 or float64, in Caffe's logical shape, of any strides; overwritten.
-        filler: the FillerParameter message.
-        rng: the process's random stream; takes as many draws as Caffe.
-
-    Raises:
-        LayerError: unknown filler, impossible parameters, or an array without elements.
-    """
+    """Fill an array, float32 or float64, in Caffe's logical shape, of any strides, as a FillerParameter message says,
+    element by element in Caffe's order, with as many draws as Caffe. Raises LayerError for an unknown filler,
+    impossible parameters, or an array without elements."""
     if filler.type not in FILLERS:
         raise LayerError(f"unknown filler {filler.type!r}; known: {', '.join(sorted(FILLERS))}")
     if array.size == 0:

@@ -82,14 +82,8 @@ NO_ITEM = -1  # marks a row that is padding
 
 @dataclass(frozen=True)
 class Truth:
-    """The true boxes of a batch, in the order of the rows.
-
-    Attributes:
-        items: int64 (G,), place in the batch.
-        labels: int64 (G,).
-        boxes: (G, 4).
-        difficult: bool (G,).
-    """
+    """The true boxes of a batch, in the order of the rows: place in the batch and label, int64 (G,), box (G, 4), and
+    whether it is marked difficult, bool (G,)."""
 
     items: np.ndarray
     labels: np.ndarray

@@ -18,16 +18,9 @@ Size = tuple[int, int]  # width, height
 
 @dataclass(frozen=True)
 class Selection:
-    """The changes to one image, applied in this order.
-
-    Attributes:
-        hue: degrees that the hue turns by.
-        saturation: factor.
-        flip: whether the image is mirrored from left to right.
-        size: width and height in pixels to resize to.
-        rotation: degrees.
-        crop: column and row of the result's first pixel; outside the image the result is 0.
-    """
+    """The changes to one image: degrees that the hue turns by, a factor on the saturation, flip from left to right,
+    width and height in pixels to resize to, degrees of rotation, and the column and row of the result's first pixel;
+    outside the image the result is 0. They are applied in the order hue, saturation, flip, size, rotation, crop."""
 
     size: Size
     hue: float = 0.0

@@ -88,7 +88,8 @@ class HingeLoss(LossLayer):
         """-t / N · loss weight where 1 - t x > 0, else 0; for L2, times 2 (1 - t x)."""
         is_l1 = self.param.hinge_loss_param.norm == L1
         slope: np.ndarray = np.sign(self._margins) if is_l1 else 2 * self._margins
-        return -(weight / bottom[0].shape[0]) * self._signs * slope
+        gradient: np.ndarray = -(weight / bottom[0].shape[0]) * self._signs * slope
+        return gradient
 
 
 @layer_types.register("MultinomialLogisticLoss")

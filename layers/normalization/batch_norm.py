@@ -122,10 +122,8 @@ class BatchNorm(Layer):
             blob.data_flat[...] = before
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel.
-
-        With the running averages as statistics, gx = gy / sqrt(variance + eps).
-        """
+        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel; with the
+        running averages as statistics, gx = gy / sqrt(variance + eps)."""
         if propagate_down[0]:
             self._backward(top[0], bottom[0], NOT_FUSED)
 

@@ -17,13 +17,8 @@ from scaffe.layers.base.recurrent import Arrays, Recurrent
 
 
 class Step(NamedTuple):
-    """What the backward of one step needs, all (N, D).
-
-    Attributes:
-        i, f, o, g: the gates, after sigmoid or tanh; f not multiplied by cont.
-        before: the cells c before the step.
-        squashed: tanh of the cells after the step.
-    """
+    """What the backward of one step needs, all (N, D): the gates after sigmoid or tanh (f not multiplied by cont), the
+    cells c before the step, and tanh of those after it."""
 
     i: np.ndarray
     f: np.ndarray

@@ -68,11 +68,7 @@ class Filter(Layer):
         self._seen = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops to the number of items kept; the first time, before there are data, to all of them (Caffe).
-
-        Raises:
-            LayerError: the selector does not have one number for each item of every other bottom.
-        """
+        """Shape the tops to the number of items kept; the first time, before there are data, to all of them (Caffe)."""
         *blobs, selector = bottom
         check_n_axes(1, *bottom)
         if selector.count(1) != 1:

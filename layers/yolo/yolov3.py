@@ -20,14 +20,9 @@ FOCAL_ALPHA, FOCAL_SMALL = 0.5, 1e-15
 
 @dataclass
 class _Item:
-    """One item while its differences are found.
-
-    Attributes:
-        raw, seen: scores (num, 5 + classes, H, W), before and after the sigmoids.
-        boxes: what they predict, (4, num, H, W).
-        differences: of the scores' shape.
-        lost_overlap, n_objects: the sum of 1 - overlap over the boxes that predict objects, and their number.
-    """
+    """One item while its differences are found: scores (num, 5 + classes, H, W) before and after the sigmoids, the
+    boxes that they predict, (4, num, H, W), differences of the scores' shape, and the sum of 1 - overlap over the boxes
+    that predict objects, and their number."""
 
     raw: np.ndarray
     seen: np.ndarray

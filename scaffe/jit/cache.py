@@ -172,11 +172,7 @@ event.register("numba:compile", _clock)  # type: ignore[no-untyped-call]
 
 
 def compiling_seconds(started: float, ended: float) -> float:
-    """Seconds that this process has spent compiling between two times.
-
-    Args:
-        started, ended: of ``time.perf_counter()``, in seconds.
-    """
+    """Seconds that this process has spent compiling between two times of ``time.perf_counter()``."""
     total = 0.0
     for first, last in reversed(_clock.spans):
         if last <= started:

@@ -15,11 +15,8 @@ from scaffe.layers.kernels.cuda.launch import wide
 
 
 class Precision:
-    """The setting of ``-tf32``, read when plans are built.
-
-    Attributes:
-        tf32: factors of float32 products may be rounded to 10 bits of mantissa (sums stay float32).
-    """
+    """The setting of ``-tf32``, read when plans are built: factors of float32 products may be rounded to 10 bits of
+    mantissa (sums stay float32)."""
 
     tf32 = False
 

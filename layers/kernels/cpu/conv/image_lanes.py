@@ -46,7 +46,7 @@ class Filtering:
     def transform_weights(self, w: np.ndarray, weights: np.ndarray) -> None:
         weights[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_flipped else w.transpose(0, 2, 3, 1)
 
-    def run(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: None = None,
+    def run(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
             slope: float = 1) -> None:
         bytes_of, n_parts = self.working_bytes(), self._n_parts()
         bottoms, tops = (workspace(name, bytes_of[name]).view(np.float32).reshape(n_parts, -1)

@@ -47,13 +47,7 @@ class WithGradient:
 
 
 class SeparateWeightGradient(WithGradient):
-    """A plan that computes everything but the weights' gradient by another one.
-
-    Args:
-        others: the other plan.
-        spec: the geometry.
-        gradient: computes the gradient of the weights.
-    """
+    """A plan that computes everything but the weights' gradient by another one."""
 
     def __init__(self, others: WeightedPlan, spec: ConvSpec, gradient: Gradient) -> None:
         self._others, self.forward, self.backward_data = others, others.forward, others.backward_data
@@ -84,13 +78,8 @@ class Filtering(Protocol):
 
 
 class FilteringPlan(WithGradient):
-    """A plan whose forward and backward to the bottom are filterings.
-
-    Args:
-        spec: the geometry, of images, with strides and dilations of 1.
-        filtering: makes the filtering of a geometry, for a bottom's gradient if ``is_flipped``.
-        gradient: makes the gradient of a geometry's weights.
-    """
+    """A plan whose forward and backward to the bottom are filterings that ``filtering`` makes of a geometry of images
+    with strides and dilations of 1, the second ``is_flipped``; ``gradient`` makes the gradient of its weights."""
 
     def __init__(self, spec: ConvSpec, filtering: Callable[..., Filtering],
                  gradient: Callable[[ConvSpec], Gradient]) -> None:

@@ -154,14 +154,9 @@ class _WeightGradient:
 
 
 class InferenceConvolution:
-    """An InferencePlan of a geometry with a bias: weights stay in the primitive's layout; a sum and a ReLU run in its
-    pass. Raises OnednnError if oneDNN has no kernel for it.
-
-    Args:
-        lib, spec: the library and the geometry.
-        relu_slope: slope below 0 of a ReLU at the end; None: no ReLU.
-        adds: whether ``forward`` is given a blob to add.
-    """
+    """An InferencePlan of a geometry with a bias: weights stay in the primitive's layout; a ReLU of that slope below 0
+    (None: no ReLU) and the sum with a blob, if it ``adds`` one, run in its pass. Raises OnednnError if oneDNN has no
+    kernel."""
 
     def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None, adds: bool) -> None:
         self._lib, self._slope, self._of = lib, relu_slope, _Memories(lib, spec)

@@ -66,17 +66,11 @@ class Gradient:
 
 
 class InnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs.
+    """y = x wᵀ + b for m rows of k inputs and n outputs, all of ``dtype``; with ``transpose`` w is (k, n). Raises
+    OnednnError if oneDNN has no kernel.
 
-    Forward computes yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows; only the small
-    result is transposed. The gradient of large weights is computed in blocks of rows; see RowwisePlan.
-
-    Args:
-        lib: the library; OnednnError if it has no kernel.
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-        dtype: of x, y and the weights that are multiplied.
-    """
+    Forward computes yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows; only the small result
+    is transposed. The gradient of large weights is computed in blocks of rows; see RowwisePlan."""
 
     def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype = SINGLE) -> None:
         self._y_shape = (m, n)

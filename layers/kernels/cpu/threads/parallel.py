@@ -27,12 +27,8 @@ Arguments = Callable[[Any, ir.IRBuilder, Sequence[ir.Value], ir.Value, ir.Value]
 @cache
 def lay_for(n_sliced: int) -> Any:
     """Make a function that writes a region's head and arguments to ``room``, and returns the addresses of the function
-    that each thread calls and of the head.
-
-    Args:
-        n_sliced: the number of leading arguments that are arrays, of which a part gets its rows; 0: a part gets start
-            and stop before all arguments.
-    """
+    that each thread calls and of the head. A part gets its rows of the first ``n_sliced`` arguments, which are arrays,
+    or for 0 start and stop before all arguments."""
     ends = () if n_sliced else (types.int64,) * 2
 
     @intrinsic

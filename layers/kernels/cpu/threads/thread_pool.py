@@ -16,13 +16,8 @@ Work = Callable[[], None]
 
 
 class ThreadPool(Protocol):
-    """Some threads, among them the caller's.
-
-    Attributes:
-        n_threads: the number of threads.
-        native: the address of OpenMP's function that calls another on each thread, and their number; None if only
-            Python can run work on the threads.
-    """
+    """Some threads, among them the caller's. ``native`` is the address of OpenMP's function that calls another on each
+    thread, and their number; None if only Python can run work on the threads."""
 
     n_threads: int
     native: tuple[int, int] | None

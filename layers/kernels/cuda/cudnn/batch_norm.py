@@ -29,17 +29,9 @@ SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE,
 
 @dataclass(frozen=True)
 class NormKey:
-    """The key of a normalisation's plan (see ``graphs.Key``).
-
-    Attributes:
-        kind: FORWARD, by the batch's statistics, or BACKWARD.
-        shape: logical (N, C, spatial...), as ``four_axes`` makes it.
-        dtype: of x and y; all numbers per channel are float32.
-        eps: added to the variance.
-        relu: ReLU follows.
-        adds: another tensor is added ahead of ReLU; for FORWARD.
-        tf32: there are no products.
-    """
+    """The ``graphs.Key`` of a normalisation's plan: FORWARD, by the batch's statistics, or BACKWARD; the shape as
+    ``four_axes`` makes it; all numbers per channel are float32; ``adds``: another tensor is added ahead of ReLU, in
+    FORWARD."""
 
     kind: str
     shape: Ints

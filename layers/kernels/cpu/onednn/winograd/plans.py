@@ -39,15 +39,9 @@ from scaffe.layers.kernels.specs import ConvSpec, plain_strides
 
 
 class Filtering:
-    """A ``weight_gradients.Filtering``. The bottom is transformed, multiplied and transformed back in blocks of tiles
-    that stay in the cache.
-
-    Args:
-        lib: the library; OnednnError if it has no kernel.
-        spec: the geometry.
-        stays: whether ``transform_weights`` is called once for many runs.
-        is_flipped: whether this convolution computes a bottom's gradient, from the forward one's weights.
-    """
+    """A ``weight_gradients.Filtering``, for a bottom's gradient if ``is_flipped``. If the weights ``stay``, they are
+    transformed once for many runs. The bottom is transformed, multiplied and transformed back in blocks of tiles that
+    stay in the cache."""
 
     def __init__(self, lib: Library, spec: ConvSpec, stays: bool = False, is_flipped: bool = False) -> None:
         self.spec, self._is_flipped, self._tiling = spec, is_flipped, Tiling.of(spec)

@@ -33,14 +33,9 @@ MOST_TILES = 128
 
 @dataclass(frozen=True)
 class Shape:
-    """Shapes of the matrices of one group of channels.
-
-    Attributes:
-        n_products: number of products, one for each position in a tile.
-        n_tiles: rows of the bottom's and the top's matrices.
-        inputs, outputs: columns of the bottom's and of the top's matrices.
-        all_inputs, all_outputs: the same of all groups together, which is the distance between two rows.
-    """
+    """Shapes of the matrices of one group of channels: a product for each position in a tile, ``n_tiles`` rows of the
+    bottom's and the top's matrices, and their columns; of all groups together these are the distance between two
+    rows."""
 
     n_products: int
     n_tiles: int

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.errors import LayerError
+from scaffe.layers.base.axes import is_plain, same_memory
 from scaffe.layers.base.bases import Neuron
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TRAIN, layer_types
-from scaffe.layers.base.layout import is_plain, same_memory
 
 
 @layer_types.register("Dropout")

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.axes import check_n_axes
+from scaffe.layers.base.axes import check_n_axes, is_plain
 from scaffe.layers.base.bases import Elementwise, Neuron
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.base.layout import is_plain
 from scaffe.layers.kernels.extents import WORD, n_words
 
 

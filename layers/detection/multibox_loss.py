@@ -13,19 +13,24 @@ from scaffe.layers.base.axes import loss_divisor
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.detection.boxes import Truth, check_shape, decode, encode, read_priors, read_truth
-from scaffe.layers.detection.detection_output import check_predictions, check_suppression
-from scaffe.layers.detection.matching import (
+from scaffe.layers.detection.boxes import (
     HARD_EXAMPLE,
     NONE,
     SOFTMAX,
     UNMATCHED,
     MatchOptions,
+    Truth,
+    check_shape,
     class_loss,
+    decode,
+    encode,
     location_loss,
     match_boxes,
     mine,
+    read_priors,
+    read_truth,
 )
+from scaffe.layers.detection.detection_output import check_predictions, check_suppression
 
 ANY_LABEL = 1 << 31
 Match = tuple[int, int, np.ndarray, np.ndarray]  # item, class of the offsets, matches, overlaps

@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.axes import check_axis
-from scaffe.layers.base.bases import FusesRelu
-from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.kernel_geometry import conv_geometry
-from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.layout import (
+from scaffe.layers.base.axes import (
     channels_last,
+    check_axis,
     lies_channels_last,
     put_channels_last,
     weights_for_backward,
     weights_for_forward,
 )
+from scaffe.layers.base.bases import FusesRelu
+from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.kernel_geometry import conv_geometry
+from scaffe.layers.base.layer import layer_types
 from scaffe.layers.kernels.plans import InferencePlan
 from scaffe.layers.kernels.specs import ConvSpec
 

@@ -13,7 +13,7 @@ from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.kernels.plans import PoolingPlan, PreparedCalls, ReluPoolingPlan, StochasticPoolingPlan, prepared
 from scaffe.layers.kernels.specs import PoolSpec
-from scaffe.layers.video.pooling3d import EvenPooling
+from scaffe.layers.video.clips import EvenPooling
 
 METHODS = ("MAX", "AVE", "STOCHASTIC")
 CLIP_AXES = 5

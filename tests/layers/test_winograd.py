@@ -8,7 +8,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays, set_threads
 from scaffe.layers.kernels.cpu.conv import weight_gradients
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.onednn.winograd import products, tiling
+from scaffe.layers.kernels.cpu.onednn.winograd import tiling
 from scaffe.layers.kernels.cpu.onednn.winograd import tiling as of_winograd
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference, Training
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, is_faster, is_faster_in_training
@@ -151,13 +151,13 @@ def test_several_blocks_the_last_one_shorter(n_threads, taps):
 def test_prepared_calls_compute_every_block(n_threads, taps, n_output, group, is_ours, monkeypatch):
     """Strips of one row of tiles; working memory that is full of what is no number, and is written over afterwards."""
     monkeypatch.setattr(tiling, "BLOCK_BYTES", (1, 1))
-    monkeypatch.setattr(products, "is_fast", lambda: is_ours)
+    monkeypatch.setattr(tiling, "is_fast", lambda: is_ours)
     spec = spec_of(2, 40, 9, 14, n_output, taps // 2, taps, group=group)
     x, w, b, added = drawn(spec, np.random.default_rng(taps))
     try:
         set_threads(n_threads)
         plan, y = Inference(library(), spec, 0.25), np.full_like(added, np.nan)
-        assert isinstance(plan._filtering._products, products.PanelProducts) == is_ours
+        assert isinstance(plan._filtering._products, tiling.PanelProducts) == is_ours
         plan.set_weights(w, b)
         for name in ("bottom", "top", "scratch"):
             arrays.workspace(name, 1 << 20).view(np.float32)[:] = np.nan

@@ -22,6 +22,7 @@ from scaffe.layers.kernels.plans import (
 from scaffe.layers.kernels.specs import ConvSpec, NormSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
+    from scaffe.layers.kernels.cuda.arena import Recording as record
     from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
     from scaffe.layers.kernels.cuda.copies import Pixels as pixels
     from scaffe.layers.kernels.cuda.copies import Staging as staging
@@ -39,7 +40,6 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         save_sign_mask,
     )
     from scaffe.layers.kernels.cuda.pooling_lrn import Lrn as lrn
-    from scaffe.layers.kernels.cuda.recording import Recording as record
     from scaffe.layers.kernels.cuda.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
     from scaffe.layers.kernels.cuda.updates import Guard, clip_factor
@@ -180,10 +180,10 @@ def synchronize() -> None:
 
 def batch_norm(spec: NormSpec) -> BatchNormPlan:
     """A plan of batch normalisation."""
-    from scaffe.layers.kernels.cuda import batch_norm_plan
+    from scaffe.layers.kernels.cuda import channels
     from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 
-    return cudnn_batch_norm.batch_norm(spec) or batch_norm_plan.BatchNorm(spec)
+    return cudnn_batch_norm.batch_norm(spec) or channels.BatchNorm(spec)
 
 
 def to_host(array: Any) -> np.ndarray:
@@ -213,7 +213,7 @@ def zeros(n_elems: int, dtype: Any) -> Any:
 
 
 PLANS = {"draws": ("draws_plan", "Draws"), "dropout": ("draws_plan", "Dropout"), "lrn": ("pooling_lrn", "Lrn"),
-         "pixels": ("copies", "Pixels"), "record": ("recording", "Recording"),
+         "pixels": ("copies", "Pixels"), "record": ("arena", "Recording"),
          "softmax_loss": ("softmax", "SoftmaxLoss"), "staging": ("copies", "Staging"),
          "uniform": ("draws_plan", "Uniform"), "update_plan": ("updates", "UpdatePlan")}
 """The functions of DeviceBackend that are a class: its module and name."""

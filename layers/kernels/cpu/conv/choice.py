@@ -55,7 +55,7 @@ def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) 
     """A plan of a convolution's forward for inference, which lays weights out once; None if no kernel has one."""
     if not supported_by_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
         return None
-    from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, supports
+    from scaffe.layers.kernels.cpu.conv.panels import Pointwise, supports
     from scaffe.layers.kernels.cpu.onednn.convolution import InferenceConvolution
     from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
     from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
-from scaffe.layers.kernels.cuda.batch_norm_plan import BatchNorm as Own
+from scaffe.layers.kernels.cuda.channels import BatchNorm as Own
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet, data_type
 from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormSpec

@@ -16,18 +16,19 @@ from scaffe.layers.kernels.cpu.conv.weight_gradients import FilteringPlan
 from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import DST, SRC, WEIGHTS, Primitive, following, strided
-from scaffe.layers.kernels.cpu.onednn.winograd.products import Shape, products
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import (
+    Shape,
     Tiling,
     array,
     block_bytes,
     bytes_of,
     from_channel,
     has_faster_gradient,
+    products,
 )
 from scaffe.layers.kernels.cpu.threads.parts import in_units
 from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
-from scaffe.layers.kernels.cpu.winograd.images import (
+from scaffe.layers.kernels.cpu.winograd import (
     filter_gradient,
     filter_tiles,
     flipped,

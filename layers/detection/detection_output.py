@@ -12,7 +12,7 @@ from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, count_priors, decode, read_priors, show_detections
-from scaffe.layers.detection.saved_detections import SavedDetections
+from scaffe.layers.detection.evaluation import SavedDetections
 from scaffe.log import warning
 
 Kept = list[tuple[int, np.ndarray]]  # label and prior boxes, the best first, of one image

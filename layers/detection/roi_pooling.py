@@ -101,7 +101,7 @@ class RoiPooling(_Regions):
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], p.pooled_h, p.pooled_w))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        from scaffe.layers.kernels.cpu.regions import max_of_bins
+        from scaffe.layers.kernels.cpu.boxes import max_of_bins
 
         p, (height, width) = self.param.roi_pooling_param, bottom[0].shape[2:]
         self._items, corners = self._read(bottom)
@@ -112,7 +112,7 @@ class RoiPooling(_Regions):
         max_of_bins(bottom[0].data_storage, self._items, *rows, *columns, top[0].data_storage, self._places)
 
     def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
-        from scaffe.layers.kernels.cpu.regions import max_of_bins_back
+        from scaffe.layers.kernels.cpu.boxes import max_of_bins_back
 
         n_items, height, width, n_channels = features.shape
         max_of_bins_back(gradient, self._items, self._places, features.reshape(n_items, height * width, n_channels))
@@ -144,7 +144,7 @@ class PsRoiPooling(_Regions):
         top[0].reshape((bottom[1].shape[0], p.output_dim, p.group_size, p.group_size))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        from scaffe.layers.kernels.cpu.regions import means_by_position
+        from scaffe.layers.kernels.cpu.boxes import means_by_position
 
         p, (height, width) = self.param.psroi_pooling_param, bottom[0].shape[2:]
         self._items, corners = self._read(bottom)
@@ -154,7 +154,7 @@ class PsRoiPooling(_Regions):
         means_by_position(bottom[0].data_storage, self._items, *self._bins, top[0].data_storage)
 
     def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
-        from scaffe.layers.kernels.cpu.regions import means_by_position_back
+        from scaffe.layers.kernels.cpu.boxes import means_by_position_back
 
         means_by_position_back(gradient, self._items, *self._bins, features)
 
@@ -183,7 +183,7 @@ class RoiAlign(_Regions):
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], *pooled))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        from scaffe.layers.kernels.cpu.regions import bilinear_means
+        from scaffe.layers.kernels.cpu.boxes import bilinear_means
 
         items, corners = self._read(bottom)
         if self._at_corners:
@@ -196,7 +196,7 @@ class RoiAlign(_Regions):
         bilinear_means(bottom[0].data_storage, *self._samples, top[0].data_storage)
 
     def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
-        from scaffe.layers.kernels.cpu.regions import bilinear_means_back
+        from scaffe.layers.kernels.cpu.boxes import bilinear_means_back
 
         bilinear_means_back(gradient, *self._samples, features)
 

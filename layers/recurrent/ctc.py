@@ -45,7 +45,7 @@ class _Ctc(LossLayer):
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        from scaffe.layers.kernels.cpu.ctc import ctc_cost
+        from scaffe.layers.kernels.cpu.softmax import ctc_cost
 
         _, n_items, n_classes = self._size
         blank = self._blank()

@@ -52,6 +52,37 @@ def step_backward(gc: np.ndarray, gh: np.ndarray, cont: np.ndarray, step: Step, 
     return before
 
 
+def lstm_forward(inputs: np.ndarray, cont: np.ndarray, states: Sequence[np.ndarray], weights: np.ndarray,
+                 steps: list[Step]) -> tuple[np.ndarray, np.ndarray, Arrays]:
+    """All steps, from gates (T, N, 4 D) without the states' part, cont (T, N, 1), h and c (N, D), and weights (4 D, D).
+
+    Returns the hidden states h before, times cont, and after each step, (T, N, D), and the final h and c.
+    """
+    hidden, cells = states
+    before = np.empty_like(inputs, shape=(*inputs.shape[:2], weights.shape[1]))
+    outputs = np.empty_like(before)
+    for t, step in enumerate(inputs):
+        np.multiply(hidden, cont[t], out=before[t])
+        cells, hidden, kept = step_forward(cells, before[t] @ weights.T + step, cont[t])
+        steps.append(kept)
+        outputs[t] = hidden
+    return before, outputs, [hidden, cells]
+
+
+def lstm_backward(gy: np.ndarray, cont: np.ndarray, steps: Sequence[Step], weights: np.ndarray,
+                  bound: float = 0) -> np.ndarray:
+    """All steps backward: the gradient of the gates, (T, N, 4 D), clipped to ``bound`` if that is above 0, from that of
+    the outputs."""
+    gates = np.empty_like(gy, shape=(*gy.shape[:2], 4 * gy.shape[2]))
+    gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
+    for t in range(len(gy) - 1, -1, -1):
+        gc = step_backward(gc, gh + gy[t], cont[t], steps[t], gates[t])
+        if bound > 0:
+            np.clip(gates[t], -bound, bound, out=gates[t])
+        gh = (gates[t] @ weights) * cont[t]
+    return gates
+
+
 @layer_types.register("LSTM")
 class Lstm(Recurrent):
     """For each step t: gates = W_hc (cont_t h_{t-1}) + W_xc x_t + b_c, then ``step_forward``; the output is h_t.
@@ -70,25 +101,13 @@ class Lstm(Recurrent):
         return [((4 * self.n_output, self.n_output), self.param.recurrent_param.weight_filler)]
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        weights = self.blobs[self.first_of_step].data
-        hidden, cells = states
         self._steps: list[Step] = []
-        self._before = np.empty_like(inputs, shape=(*inputs.shape[:2], self.n_output))
-        outputs = np.empty_like(self._before)
-        for t, step in enumerate(inputs):
-            np.multiply(hidden, cont[t], out=self._before[t])
-            cells, hidden, kept = step_forward(cells, self._before[t] @ weights.T + step, cont[t])
-            self._steps.append(kept)
-            outputs[t] = hidden
-        return outputs, [hidden, cells]
+        self._before, outputs, final = lstm_forward(inputs, cont, states, self.blobs[self.first_of_step].data,
+                                                    self._steps)
+        return outputs, final
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        weights = self.blobs[self.first_of_step].data
-        gradients = np.empty_like(gy, shape=(*gy.shape[:2], 4 * self.n_output))
-        gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
-        for t in range(self.n_steps - 1, -1, -1):
-            gc = step_backward(gc, gh + gy[t], cont[t], self._steps[t], gradients[t])
-            gh = (gradients[t] @ weights) * cont[t]
+        gradients = lstm_backward(gy, cont, self._steps, self.blobs[self.first_of_step].data)
         self.accumulate(self.first_of_step, np.tensordot(gradients, self._before, ([0, 1], [0, 1])))
         return gradients
 
@@ -199,7 +218,7 @@ class LstmOfForks(Layer):
         self.add_blob((n_gates, self._n_inputs), p.weight_filler)
         self.add_blob((n_gates, p.num_output), p.weight_filler)
         self.add_blob((n_gates,), p.bias_filler)
-        self._states: tuple[np.ndarray, np.ndarray] | None = None
+        self._states: Arrays | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, p = bottom[0], self.param.lstm_param
@@ -220,16 +239,10 @@ class LstmOfForks(Layer):
         x = bottom[0].data.reshape(self._n_steps * self._n_items, self._n_inputs)
         inputs = (x @ w_x.T + bias).reshape(self._n_steps, self._n_items, -1)
         self._cont = self._continuations(bottom, inputs)
-        hidden, cells = self._first_states(bottom, inputs)
+        states = self._states if len(bottom) > 1 and self._states is not None else [
+            np.zeros_like(inputs, shape=(self._n_items, w_h.shape[1])) for _ in range(2)]
         self._steps: list[Step] = []
-        self._before = np.empty_like(inputs, shape=(self._n_steps, self._n_items, self.param.lstm_param.num_output))
-        outputs = np.empty_like(self._before)
-        for t in range(self._n_steps):
-            np.multiply(hidden, self._cont[t], out=self._before[t])
-            cells, hidden, kept = step_forward(cells, inputs[t] + self._before[t] @ w_h.T, self._cont[t])
-            self._steps.append(kept)
-            outputs[t] = hidden
-        self._states = (hidden, cells)
+        self._before, outputs, self._states = lstm_forward(inputs, self._cont, states, w_h, self._steps)
         top[0].data[...] = outputs.reshape(top[0].shape)
 
     def _continuations(self, bottom: Sequence[Blob], like: np.ndarray) -> np.ndarray:
@@ -242,16 +255,10 @@ class LstmOfForks(Layer):
         flags[0] = 0
         return flags
 
-    def _first_states(self, bottom: Sequence[Blob], like: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """h and c before the first step, (N, num_output)."""
-        if len(bottom) > 1 and self._states is not None:
-            return self._states
-        shape = (self._n_items, self.param.lstm_param.num_output)
-        return np.zeros_like(like, shape=shape), np.zeros_like(like, shape=shape)
-
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         refuse_gradient(propagate_down, [1])
-        gates = self._gate_gradients(top[0].diff.reshape(self._before.shape))
+        gates = lstm_backward(top[0].diff.reshape(self._before.shape), self._cont, self._steps, self.blobs[1].data,
+                              self.param.lstm_param.clipping_threshold)
         flat = gates.reshape(self._n_steps * self._n_items, -1)
         x = bottom[0].data.reshape(len(flat), -1)
         found = (flat.T @ x, np.tensordot(gates, self._before, ([0, 1], [0, 1])), flat.sum(0))
@@ -260,15 +267,3 @@ class LstmOfForks(Layer):
                 blob.diff[...] += gradient
         if propagate_down[0]:
             bottom[0].diff[...] = (flat @ self.blobs[0].data).reshape(bottom[0].shape)
-
-    def _gate_gradients(self, gy: np.ndarray) -> np.ndarray:
-        """The gradient of the gates before sigmoid and tanh, (T, N, 4 num_output), from that of the outputs."""
-        bound, w_h = self.param.lstm_param.clipping_threshold, self.blobs[1].data
-        gates = np.empty_like(gy, shape=(*gy.shape[:2], 4 * gy.shape[2]))
-        gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
-        for t in range(self._n_steps - 1, -1, -1):
-            gc = step_backward(gc, gh + gy[t], self._cont[t], self._steps[t], gates[t])
-            if bound > 0:
-                np.clip(gates[t], -bound, bound, out=gates[t])
-            gh = (gates[t] @ w_h) * self._cont[t]
-        return gates

@@ -21,6 +21,7 @@ class Pooling:
     """MAX, AVE or STOCHASTIC of one geometry on channels-last images."""
 
     def __init__(self, spec: PoolSpec) -> None:
+        spec.check()
         self.spec = spec
         n, c, *spatial = spec.in_shape
         self._in, self._out = (n, *spatial, c), (n, *spec.out_spatial, c)

@@ -20,7 +20,8 @@ MOST_SMALL = 255  # positions in a window that a byte can hold, with one more fo
 class Pooling:
     """MAX, AVE or STOCHASTIC pooling of one geometry. For backward it keeps which element each output took."""
 
-    def __init__(self, spec: PoolSpec) -> None:
+    def __init__(self, spec: PoolSpec, wants_mask: bool = False) -> None:
+        spec.check()
         self.spec = spec
         n, c, *spatial = spec.in_shape
         n_taps = spec.kernel[0] * spec.kernel[1]

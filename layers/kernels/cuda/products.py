@@ -160,19 +160,13 @@ class Convolution:
 
 
 class InnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs.
+    """y = x wᵀ + b for m rows of k inputs and n outputs of ``dtype``, a RowwisePlan; with ``transpose`` w is (k, n).
 
-    Args:
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-        dtype: of x and y; w, b and their gradients are float32 beside half types (w may be in the half type too).
-
-    Attributes:
-        rows: see RowwisePlan. The gradient of long weights always comes by these, since products of other sizes may add
-            in another order.
+    w, b and their gradients are float32 beside half types (w may be in the half type too). The gradient of long weights
+    always comes by blocks of rows, since products of other sizes may add in another order.
     """
 
-    def __init__(self, m: int, n: int, k: int, transpose: bool, dtype: Any) -> None:
+    def __init__(self, m: int, n: int, k: int, transpose: bool = False, dtype: Any = np.float32) -> None:
         self._m, self._n, self._k, self._transpose, self._dtype = m, n, k, transpose, np.dtype(dtype)
         self._w = ((k, n) if transpose else (n, k), self._dtype)
         self.rows = [] if transpose else row_blocks(n, k * wide(dtype).itemsize)

@@ -60,8 +60,8 @@ class Affine(FusesRelu):
     def per_channel(self) -> tuple[Any, Any] | None:
         if not self.is_fusable or self._rows is None:
             return None
-        scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
-        return scale, bias
+        fused = self.fused()
+        return fused.scale, fused.bias
 
     def fused(self) -> Fused:
         """Scale and bias, for the layer that this one is fused with."""
@@ -122,7 +122,10 @@ class Affine(FusesRelu):
             np.copyto(gx.diff_flat, gy.diff_flat)
 
     def _differentiate_factors(self, x: Blob, y: Blob, wanted: set[int], bottom: Sequence[Blob]) -> None:
-        products, sums = self._reduce(x, y)
+        if self._rows is not None:
+            products, sums = self.context.kernels.scale_sums(self._rows.data(x), self._rows.diff(y))
+        else:
+            products, sums = (y.diff * x.data).sum(self._summed), y.diff.sum(self._summed)
         for blob, gradient in ((self._scale, products), (self._bias, sums)):
             if blob is None or id(blob) not in wanted:
                 continue
@@ -131,13 +134,6 @@ class Affine(FusesRelu):
                 blob.diff[...] = gradient
             else:
                 blob.diff[...] += gradient.astype(blob.dtype)
-
-    def _reduce(self, x: Blob, y: Blob) -> tuple[np.ndarray, np.ndarray]:
-        """The gradients of scale and bias: sums of gy x and of gy over the axes that they do not cover."""
-        if self._rows is not None:
-            return self.context.kernels.scale_sums(self._rows.data(x), self._rows.diff(y))
-        gy = y.diff
-        return (gy * x.data).sum(self._summed), gy.sum(self._summed)
 
 
 @layer_types.register("Scale")

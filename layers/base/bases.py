@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.blob import Blob, Shape, claim_together
 from scaffe.layers.base.layer import Layer
 
 
@@ -145,6 +145,24 @@ class FusesRelu(Layer):
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute this layer and the fused ReLU in one pass; ``top`` gets the ReLU's output."""
         self.forward(bottom, top, self._fused_slope)
+
+
+class Weighted(FusesRelu):
+    """A layer with weights and perhaps a bias, whose kernels are a ``WeightedPlan``."""
+
+    _plan: Any
+
+    def _bias(self) -> np.ndarray | None:
+        return self.blobs[1].data_flat if len(self.blobs) > 1 else None
+
+    def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
+        """Add the gradients that are wanted, of bottom and top in the plan's order."""
+        learns = self.param_propagate_down
+        if not learns[0]:
+            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
+            return
+        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
+        self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)
 
 
 class ZeroGradient(Layer):

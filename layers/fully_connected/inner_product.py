@@ -9,14 +9,14 @@ import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis, is_plain, read_labels, weights_for_backward, weights_for_forward
-from scaffe.layers.base.bases import FusesRelu, refuse_gradient
-from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.bases import Weighted, refuse_gradient
+from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.kernels.plans import PreparedCalls, RowwisePlan, prepared
 
 
 @layer_types.register("InnerProduct")
-class InnerProduct(FusesRelu):
+class InnerProduct(Weighted):
     """y = x wᵀ + b, where x is the bottom with all axes from ``axis`` on flattened into K inputs, in Caffe's order.
 
     Bottom: (..., K inputs in any number of axes). Top: the axes before ``axis``, then num_output.
@@ -55,8 +55,7 @@ class InnerProduct(FusesRelu):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
         y = top[0].data_flat if self._plain_top is None else self._plain_top
-        b = self.blobs[1].data if len(self.blobs) > 1 else None
-        self._plan.forward(self._input(bottom[0]), weights_for_forward(self.blobs[0]), b, y, relu_slope)
+        self._plan.forward(self._input(bottom[0]), weights_for_forward(self.blobs[0]), self._bias(), y, relu_slope)
         if self._plain_top is not None:
             self.context.kernels.copy_part(top[0].data, self._plain_top)
 
@@ -64,8 +63,8 @@ class InnerProduct(FusesRelu):
         if self._plain_top is not None or self.blobs[0].kernel_copy is not None:
             return None
         x = bottom[0].data_flat if self._plain is None else bottom[0].data
-        b = self.blobs[1].data if len(self.blobs) > 1 else None
-        return prepared(self._plan, x, self.blobs[0].data, b, top[0].data_flat, self._fused_slope if fused else None)
+        slope = self._fused_slope if fused else None
+        return prepared(self._plan, x, self.blobs[0].data, self._bias(), top[0].data_flat, slope)
 
     def _input(self, x: Blob) -> np.ndarray:
         """The bottom's elements in Caffe's order, the order of the weights."""
@@ -90,14 +89,6 @@ class InnerProduct(FusesRelu):
         if self._plain is not None:
             self.context.kernels.copy_part(bottom.diff, self._plain)
         self.bottoms_written()
-
-    def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
-        learns = self.param_propagate_down
-        if not learns[0]:
-            self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
-            return
-        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
-        self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)
 
     @property
     def param_rows(self) -> Sequence[slice]:

@@ -18,15 +18,15 @@ from scaffe.layers.base.axes import (
     weights_for_backward,
     weights_for_forward,
 )
-from scaffe.layers.base.bases import FusesRelu
-from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.bases import Weighted
+from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.kernels.plans import InferencePlan
 from scaffe.layers.kernels.specs import ConvSpec
 
 
-class _Windowed(FusesRelu):
+class _Windowed(Weighted):
     """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
 
     recordable = repeatable = divides = True
@@ -63,7 +63,7 @@ class _Windowed(FusesRelu):
         self._plan = self._make_plan(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        w, b = weights_for_forward(self.blobs[0]), self.blobs[1].data_flat if len(self.blobs) > 1 else None
+        w, b = weights_for_forward(self.blobs[0]), self._bias()
         for x, y in zip(bottom, top, strict=True):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
             self._plan.forward(channels_last(x.data, self._axis), w, b, out, relu_slope)
@@ -85,16 +85,7 @@ class _Windowed(FusesRelu):
 
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
         for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
-            self._backward_weights(x, y)
-
-    def _backward_weights(self, x: Blob, y: Blob) -> None:
-        gy, learns = channels_last(y.diff, self._axis), self.param_propagate_down
-        if not learns[0]:
-            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
-            return
-        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
-        self._plan.backward_weights(channels_last(x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
-                                    gb[0] if gb else None, fresh)
+            self._backward_weights(channels_last(x.data, self._axis), channels_last(y.diff, self._axis))
 
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A bottom's shape with all axes before the channel axis merged into one."""

@@ -15,71 +15,60 @@ ALIGN_BYTES = 256
 Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 
-class Blocks:
-    """One device's. They grow when plans are built (``reserve``), not while they run: addresses in graphs stay."""
+class _Blocks:
+    """The memory of one device: the newest block last; older ones if they are ``pinned``."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []
-        self._pinned = False
-        self.n_bytes = 0
+        self.blocks: list[Any] = []
+        self.pinned, self.n_bytes = False, 0
+
+
+class Arena:
+    """The scratch memory of the current device. It grows when plans are built (``reserve``), not while they run:
+    addresses in graphs stay."""
+
+    def __init__(self) -> None:
+        self._own = device.PerDevice(_Blocks)
 
     def reserve(self, *parts: Part) -> None:
-        """See Arena."""
-        self._grow(sum(_bytes(part) for part in parts))
+        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
+        self._grow(sum(map(_bytes, parts)))
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of the current memory, without older memory that only captured graphs use."""
+        return self._own().n_bytes
 
     def take(self, *parts: Part) -> list[Any]:
-        self._grow(sum(_bytes(part) for part in parts))
+        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
+        block = self._grow(sum(map(_bytes, parts)))
         taken, start = [], 0
-        for part in parts:
-            shape, dtype = part
+        for shape, dtype in parts:
             n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
-            taken.append(self._blocks[-1][start:start + n_bytes].view(dtype).reshape(shape))
-            start += _bytes(part)
+            taken.append(block[start:start + n_bytes].view(dtype).reshape(shape))
+            start += _bytes((shape, dtype))
         return taken
 
     def pin(self) -> None:
-        """See Arena."""
-        self._pinned = True
+        """From now on keep the old memory when growing: captured graphs use its addresses."""
+        self._own().pinned = True
 
-    def _grow(self, n_bytes: int) -> None:
-        if n_bytes > self.n_bytes or not self._blocks:
-            self.n_bytes = max(n_bytes, ALIGN_BYTES)
-            kept = self._blocks if self._pinned else []
-            self._blocks = [*kept, device.load().empty(self.n_bytes, np.uint8)]
+    def forget(self) -> None:
+        """Free the memory on all devices."""
+        self._own.cache_clear()
+
+    def _grow(self, n_bytes: int) -> Any:
+        own = self._own()
+        if n_bytes > own.n_bytes or not own.blocks:
+            own.n_bytes = max(n_bytes, ALIGN_BYTES)
+            own.blocks = [*(own.blocks if own.pinned else []), device.load().empty(own.n_bytes, np.uint8)]
+        return own.blocks[-1]
 
 
 def _bytes(part: Part) -> int:
     shape, dtype = part
     n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
     return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
-_blocks = device.PerDevice(Blocks)
-
-
-class Arena:
-    """The scratch memory of the current device."""
-
-    def reserve(self, *parts: Part) -> None:
-        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
-        _blocks().reserve(*parts)
-
-    @property
-    def n_bytes(self) -> int:
-        """The bytes of the current memory, without older memory that only captured graphs use."""
-        return _blocks().n_bytes
-
-    def take(self, *parts: Part) -> list[Any]:
-        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
-        return _blocks().take(*parts)
-
-    def pin(self) -> None:
-        """From now on keep the old memory when growing: captured graphs use its addresses."""
-        _blocks().pin()
-
-    def forget(self) -> None:
-        """Free the memory on all devices."""
-        _blocks.cache_clear()
 
 
 arena = Arena()

@@ -51,13 +51,9 @@ class Cublas:
         self._check("cublasCreate_v2", ctypes.byref(self._handle))
         self._workspace: Any = device.load().empty(WORKSPACE_BYTES, np.uint8)
 
-    def gemm(self, *arguments: Any) -> None:
-        """``cublasGemmEx``, all arguments but the handle."""
-        self._check("cublasGemmEx", self._on_current_stream(), *arguments)
-
-    def gemm_batch(self, *arguments: Any) -> None:
-        """``cublasGemmStridedBatchedEx``, all arguments but the handle."""
-        self._check("cublasGemmStridedBatchedEx", self._on_current_stream(), *arguments)
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of products with all its arguments but the handle."""
+        self._check(name, self._on_current_stream(), *arguments)
 
     def _on_current_stream(self) -> c_void_p:
         stream = device.load().cuda.get_current_stream().ptr
@@ -115,18 +111,15 @@ def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tu
     narrow, result = (CUDA_TYPES[np.dtype(d).name] for d in dtypes)
     real = wide(dtypes[0])
     one, keep = _SCALARS[real.name, 1].ctypes.data, _SCALARS[real.name, int(add)].ctypes.data
-    compute = COMPUTE_64F if real == np.float64 else _compute(narrow)
+    has_tf32 = narrow == CUDA_TYPES["float32"] and precision.tf32
+    compute = COMPUTE_64F if real == np.float64 else COMPUTE_32F_TF32 if has_tf32 else COMPUTE_32F
     sizes = (int(b.transposed), int(a.transposed), n, m, k, one)
     if n_batch == 1:
-        cublas().gemm(*sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep, c.at, result, c.row, compute,
-                      DEFAULT_ALGORITHM)
+        cublas().call("cublasGemmEx", *sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep, c.at, result, c.row,
+                      compute, DEFAULT_ALGORITHM)
     else:
-        cublas().gemm_batch(*sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step, keep, c.at, result,
-                            c.row, c.step, n_batch, compute, DEFAULT_ALGORITHM)
-
-
-def _compute(narrow: int) -> int:
-    return COMPUTE_32F_TF32 if narrow == CUDA_TYPES["float32"] and precision.tf32 else COMPUTE_32F
+        cublas().call("cublasGemmStridedBatchedEx", *sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step,
+                      keep, c.at, result, c.row, c.step, n_batch, compute, DEFAULT_ALGORITHM)
 
 
 _SCALARS = {(name, value): np.full(1, value, name) for name in ("float32", "float64") for value in (0, 1)}

@@ -14,16 +14,9 @@ from scaffe.layers.kernels.cpu.conv.weight_gradients import WithGradient
 from scaffe.layers.kernels.cpu.onednn.inner_product import Gradient, InnerProduct, Passes
 from scaffe.layers.kernels.cpu.onednn.library import Library, dims
 from scaffe.layers.kernels.cpu.onednn.primitive import (
-    BIAS,
-    DIFF_BIAS,
-    DIFF_DST,
-    DIFF_SRC,
-    DIFF_WEIGHTS,
-    DST,
     QUERY_DIFF_WEIGHTS,
     QUERY_WEIGHTS,
-    SRC,
-    WEIGHTS,
+    Arg,
     Primitive,
     Reorder,
     any_layout,
@@ -95,15 +88,15 @@ class Convolution:
     def _build_forward(self, slope: float | None) -> _Weighted:
         of = self._of
         desc = self._hint if slope is None else of.forward(TRAINING, following(self._lib, None, slope))
-        bias = [(BIAS, of.b)] if of.b is not None else []
-        return _Weighted(self._lib, desc, of.w, [(SRC, of.x), *bias, (DST, of.y)])
+        bias = [(Arg.BIAS, of.b)] if of.b is not None else []
+        return _Weighted(self._lib, desc, of.w, [(Arg.SRC, of.x), *bias, (Arg.DST, of.y)])
 
     @cached_property
     def _backward_data(self) -> _Weighted:
         of = self._of
         desc = self._lib.make("convolution_backward_data_primitive_desc_create", self._lib.engine, DIRECT, of.x, of.any,
                               of.y, *of.window, self._hint, None)
-        return _Weighted(self._lib, desc, of.w, [(DIFF_DST, of.y), (DIFF_SRC, of.x)])
+        return _Weighted(self._lib, desc, of.w, [(Arg.DIFF_DST, of.y), (Arg.DIFF_SRC, of.x)])
 
     @cached_property
     def _backward_weights(self) -> _WeightGradient:
@@ -118,7 +111,7 @@ class _Weighted:
 
     def __init__(self, lib: Library, desc: c_void_p, plain: Any, others: list[tuple[int, Any]]) -> None:
         wanted = lib.query_md(desc, QUERY_WEIGHTS, 0)
-        self._primitive = Primitive(lib, desc, [(WEIGHTS, wanted), *others])
+        self._primitive = Primitive(lib, desc, [(Arg.WEIGHTS, wanted), *others])
         self._reorder = None if lib.memory_desc_equal(wanted, plain) else Reorder(lib, plain, wanted)
         self._n_bytes = lib.memory_desc_get_size(wanted)
 
@@ -136,8 +129,9 @@ class _WeightGradient:
     def __init__(self, lib: Library, desc: c_void_p, of: _Memories) -> None:
         wanted = lib.query_md(desc, QUERY_DIFF_WEIGHTS, 0)
         self._is_plain = bool(lib.memory_desc_equal(wanted, of.w))
-        extra = [(DIFF_BIAS, of.b)] if of.b is not None else []
-        self._primitive = Primitive(lib, desc, [(SRC, of.x), (DIFF_DST, of.y), (DIFF_WEIGHTS, wanted), *extra])
+        extra = [(Arg.DIFF_BIAS, of.b)] if of.b is not None else []
+        memories = [(Arg.SRC, of.x), (Arg.DIFF_DST, of.y), (Arg.DIFF_WEIGHTS, wanted), *extra]
+        self._primitive = Primitive(lib, desc, memories)
         self._write, self._add = Reorder(lib, wanted, of.w), Reorder(lib, wanted, of.w, adds=True)
         self._n_bytes = lib.memory_desc_get_size(wanted)
         self._gb = scratch(lib, of.b).view(np.float32) if of.b is not None else None
@@ -162,7 +156,7 @@ class InferenceConvolution:
         self._lib, self._slope, self._of = lib, relu_slope, _Memories(lib, spec)
         of, desc = self._of, self._of.forward(INFERENCE, following(lib, self._of.y if adds else None, relu_slope))
         w = lib.query_md(desc, QUERY_WEIGHTS, 0)
-        self._memories = [(SRC, of.x), (WEIGHTS, w), (BIAS, of.b), (DST, of.y)]
+        self._memories = [(Arg.SRC, of.x), (Arg.WEIGHTS, w), (Arg.BIAS, of.b), (Arg.DST, of.y)]
         self._primitive = Primitive(lib, desc, [*self._memories, *([(ADDED, of.y)] if adds else [])])
         self._reorder = Reorder(lib, of.w, w)
         self._w, self._b = scratch(lib, w), np.zeros(spec.n_output, np.float32)

@@ -10,17 +10,7 @@ from scaffe.layers.kernels.cpu.arrays import workspace
 from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.elementwise import copy, relu_forward
 from scaffe.layers.kernels.cpu.onednn.library import Library
-from scaffe.layers.kernels.cpu.onednn.primitive import (
-    DIFF_DST,
-    DIFF_SRC,
-    DIFF_WEIGHTS,
-    DST,
-    SINGLE,
-    SRC,
-    WEIGHTS,
-    Primitive,
-    strided,
-)
+from scaffe.layers.kernels.cpu.onednn.primitive import SINGLE, Arg, Primitive, strided
 from scaffe.layers.kernels.extents import row_blocks
 
 TRAINING = 64
@@ -37,10 +27,10 @@ class Passes:
         w = strided(lib, (n, k), order, dtype)
         x_turned, y_turned = strided(lib, (k, m), (1, k), dtype), strided(lib, (n, m), (m, 1))
         product = lib.make("matmul_primitive_desc_create", lib.engine, w, x_turned, None, y_turned, None)
-        self.product = Primitive(lib, product, [(SRC, w), (WEIGHTS, x_turned), (DST, y_turned)])
+        self.product = Primitive(lib, product, [(Arg.SRC, w), (Arg.WEIGHTS, x_turned), (Arg.DST, y_turned)])
         hint = lib.make("inner_product_forward_primitive_desc_create", lib.engine, TRAINING, x, w, None, y, None)
         data = lib.make("inner_product_backward_data_primitive_desc_create", lib.engine, x, w, y, hint, None)
-        self.data = Primitive(lib, data, [(DIFF_DST, y), (WEIGHTS, w), (DIFF_SRC, x)])
+        self.data = Primitive(lib, data, [(Arg.DIFF_DST, y), (Arg.WEIGHTS, w), (Arg.DIFF_SRC, x)])
 
 
 class Gradient:
@@ -52,7 +42,7 @@ class Gradient:
         w, gw = strided(lib, (n, k), order, dtype), strided(lib, (n, k), order)
         hint = lib.make("inner_product_forward_primitive_desc_create", lib.engine, TRAINING, x, w, None, y, None)
         made = lib.make("inner_product_backward_weights_primitive_desc_create", lib.engine, x, gw, None, y, hint, None)
-        self._run = Primitive(lib, made, [(SRC, x), (DIFF_DST, y), (DIFF_WEIGHTS, gw)]).run
+        self._run = Primitive(lib, made, [(Arg.SRC, x), (Arg.DIFF_DST, y), (Arg.DIFF_WEIGHTS, gw)]).run
         self._added: np.ndarray | None = None
 
     def run(self, x: Any, gy: Any, gw: np.ndarray, overwrite: bool) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_int, c_void_p
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,14 @@ from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls
 from scaffe.layers.kernels.extents import mismatch
 from scaffe.layers.kernels.specs import PoolSpec, storage_strides, strides_within
 
-SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
-DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
-SCRATCHPAD = 80
+
+class Arg(IntEnum):
+    """The numbers of a primitive's arguments."""
+
+    SRC, DST, WEIGHTS, BIAS, WORKSPACE, SCRATCHPAD = 1, 17, 33, 41, 64, 80
+    DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+
+
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_WORKSPACE, QUERY_SCRATCHPAD = 131, 132, 135, 136
 RELU, ADD = 0x20, 0x1FFF0
 SINGLE = np.dtype(np.float32)
@@ -71,7 +77,7 @@ class Primitive:
         working = lib.query_md(desc, QUERY_SCRATCHPAD, 0)
         self._n_working = lib.memory_desc_get_size(working) if working else 0
         if self._n_working:
-            memories = [*memories, (SCRATCHPAD, working)]
+            memories = [*memories, (Arg.SCRATCHPAD, working)]
         self._descs = memories
         self._memories = [lib.make("memory_create", md, lib.engine, None) for _, md in memories]
         self._n_bytes = [lib.memory_desc_get_size(md) for _, md in memories]
@@ -122,7 +128,7 @@ class Reorder:
     def __init__(self, lib: Library, source: Any, target: Any, adds: bool = False) -> None:
         attribute = following(lib, None, None, in_place=adds)
         desc = lib.make("reorder_primitive_desc_create", source, lib.engine, target, lib.engine, attribute)
-        self.run = Primitive(lib, desc, [(SRC, source), (DST, target)]).run
+        self.run = Primitive(lib, desc, [(Arg.SRC, source), (Arg.DST, target)]).run
 
 
 def place_of(array: np.ndarray) -> int:
@@ -165,9 +171,9 @@ class Pooling:
                             None)
         kept = lib.query_md(forward, QUERY_WORKSPACE, 0) if method == MAX else None
         self._kept = [] if kept is None else [scratch(lib, kept)]
-        workspace = [] if kept is None else [(WORKSPACE, kept)]
-        self._forward = Primitive(lib, forward, [(SRC, x), (DST, y), *workspace])
-        self._backward = Primitive(lib, backward, [(DIFF_DST, y), (DIFF_SRC, x), *workspace])
+        workspace = [] if kept is None else [(Arg.WORKSPACE, kept)]
+        self._forward = Primitive(lib, forward, [(Arg.SRC, x), (Arg.DST, y), *workspace])
+        self._backward = Primitive(lib, backward, [(Arg.DIFF_DST, y), (Arg.DIFF_SRC, x), *workspace])
 
     def forward(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> None:
         """Pool x into y. Maxima are kept for backward in oneDNN's own form, so ``mask`` is not supported."""

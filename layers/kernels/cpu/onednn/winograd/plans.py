@@ -15,7 +15,7 @@ from scaffe.layers.kernels.cpu.arrays import zeros
 from scaffe.layers.kernels.cpu.conv.weight_gradients import FilteringPlan
 from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
 from scaffe.layers.kernels.cpu.onednn.library import Library
-from scaffe.layers.kernels.cpu.onednn.primitive import DST, SRC, WEIGHTS, Primitive, following, strided
+from scaffe.layers.kernels.cpu.onednn.primitive import Arg, Primitive, following, strided
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import (
     Shape,
     Tiling,
@@ -125,7 +125,8 @@ class WeightGradient:
         u = strided(lib, shape, plain_strides(shape))
         self._write, self._add = (Primitive(
             lib, lib.make("matmul_primitive_desc_create", lib.engine, v, m, None, u, attribute),
-            [(SRC, v), (WEIGHTS, m), (DST, u)]) for attribute in (None, following(lib, None, None, in_place=True)))
+            [(Arg.SRC, v), (Arg.WEIGHTS, m), (Arg.DST, u)])
+            for attribute in (None, following(lib, None, None, in_place=True)))
         self._v_shape, self._m_shape = ((n_products, n_tiles, n) for n in channels)
         self._u_shape = (spec.group, *shape)
 

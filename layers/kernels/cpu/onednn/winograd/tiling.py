@@ -14,16 +14,7 @@ from scaffe.jit.register_tiles import COLUMNS
 from scaffe.layers.kernels.cpu.arrays import workspace, zeros
 from scaffe.layers.kernels.cpu.conv.panels import in_panels, is_fast, multiply_matrices
 from scaffe.layers.kernels.cpu.onednn.library import Library
-from scaffe.layers.kernels.cpu.onednn.primitive import (
-    DST,
-    QUERY_WEIGHTS,
-    SRC,
-    WEIGHTS,
-    Primitive,
-    Reorder,
-    any_layout,
-    strided,
-)
+from scaffe.layers.kernels.cpu.onednn.primitive import QUERY_WEIGHTS, Arg, Primitive, Reorder, any_layout, strided
 from scaffe.layers.kernels.cpu.threads.parts import in_units
 from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
 from scaffe.layers.kernels.cpu.winograd import TILE
@@ -192,7 +183,8 @@ class OnednnProducts:
                 for (n_products, n_tiles, every), n in ((shape.bottom, shape.inputs), (shape.top, shape.outputs)))
         desc = lib.make("matmul_primitive_desc_create", lib.engine, v, any_layout(lib, shape.weights), None, m, None)
         w = lib.query_md(desc, QUERY_WEIGHTS, 0)
-        self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
+        self._product = Primitive(lib, desc, [(Arg.SRC, v), (Arg.WEIGHTS, w), (Arg.DST, m)])
+        self._reorder = Reorder(lib, plain, w)
         self.n_weights = lib.memory_desc_get_size(w) // 4
 
     def pack(self, u: np.ndarray, packed: np.ndarray) -> None:

@@ -77,10 +77,8 @@ class Affine(FusesRelu):
 
     @property
     def kept(self) -> Blob | None:
-        """A copy of the input that backward needs after working in place; None if it is not needed.
-
-        While this layer is fused with another, that one writes it.
-        """
+        """A copy of the input that backward needs after working in place, else None. A layer that this one is fused
+        with writes it."""
         return self._kept
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:

@@ -19,15 +19,9 @@ class WeightedPlan(Protocol):
     """A convolution, deconvolution or inner product: y = x * w + b, where ``*`` is the layer's product."""
 
     def forward(self, x: Array, w: Array, b: Array | None, y: Array, relu_slope: float | None = None) -> None:
-        """Write y.
-
-        Args:
-            x: the bottom (rows, channels): a row is an input of an inner product, or a pixel.
-            w: the weights, in Caffe's order; weights of a half type in the kernels' order, (O, K..., I).
-            b: the bias (n_output,); None: no bias.
-            y: the top (rows, n_output); overwritten.
-            relu_slope: slope below 0 of a ReLU in the same pass; None: no ReLU.
-        """
+        """Write the top y (rows, n_output) for the bottom x (rows, channels), a row being an input of an inner product,
+        or a pixel; weights w in Caffe's order, or of a half type in the kernels', (O, K..., I); a bias b (n_output,) or
+        None; then a ReLU of that slope below 0 in the same pass, unless that is None."""
 
     def backward_data(self, gy: Array, w: Array, gx: Array) -> None:
         """Write the bottom's gradient gx, from the top's gradient gy and the weights w."""
@@ -39,11 +33,8 @@ class WeightedPlan(Protocol):
 
 @runtime_checkable
 class RowwisePlan(Protocol):
-    """An inner product whose weights' gradient can be computed in blocks of rows, with the same bits as all at once.
-
-    Attributes:
-        rows: the blocks of the weights' rows, in order; empty for small weights.
-    """
+    """An inner product whose weights' gradient can be computed in blocks of their ``rows``, in order, with the same
+    bits as all at once; small weights have none."""
 
     rows: Sequence[slice]
 
@@ -133,11 +124,7 @@ class StochasticPoolingPlan(Protocol):
 
 
 class LrnPlan(Protocol):
-    """Local response normalisation.
-
-    Attributes:
-        reads_y: whether backward reads y.
-    """
+    """Local response normalisation, whose backward reads y if ``reads_y``."""
 
     reads_y: bool
 
@@ -153,15 +140,9 @@ class BatchNormPlan(Protocol):
 
     def forward_train(self, x: Array, y: Array, sums: Sequence[Array], fused: Fused = ...,
                       kept: Array | None = None) -> None:
-        """Write y, normalised with the mean and variance of x, and update the running sums.
-
-        Args:
-            x, y: (rows, channels); y may be x.
-            sums: the running sums of means (C,) and of corrected variances (C,), and the number (1,) to divide both
-                by (Caffe's three blobs).
-            fused: scale, bias and ReLU to apply in the same pass.
-            kept: gets a copy of x, for backward, if y is x; None: no copy.
-        """
+        """Write y (rows, channels), normalised with the mean and variance of x, which it may be, with scale, bias and
+        ReLU fused; and update the running sums (Caffe's three blobs): of means (C,) and of corrected variances (C,),
+        and the number (1,) to divide both by. If y is x, ``kept`` gets a copy for backward."""
 
     def forward_fixed(self, x: Array, y: Array, sums: Sequence[Array], fused: Fused = ...,
                       kept: Array | None = None) -> None:
@@ -171,18 +152,11 @@ class BatchNormPlan(Protocol):
         """Write x to xn, normalised as in the last forward, without scale, bias and ReLU."""
 
     def backward(self, x: Array, gy: Array, gx: Array | None, fused: Fused = ..., diffs: FusedDiffs = ...) -> None:
-        """Compute the gradients of x, scale and bias.
+        """Write the gradients of x to gx, which may be gy or None (not wanted), and of scale, sum(g xn), and bias,
+        sum(g), to ``diffs``; x and ``fused`` are those of the last forward.
 
-        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
-        g · scale / sqrt(variance + eps) if the last forward used the running sums.
-
-        Args:
-            x: the input of the last forward (rows, channels).
-            gy: the gradient of y.
-            gx: receives the gradient of x; may be gy; None: not wanted.
-            fused: as in the last forward.
-            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
-        """
+        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or g ·
+        scale / sqrt(variance + eps) if the last forward used the running sums."""
 
 
 class SoftmaxLossPlan(Protocol):
@@ -226,11 +200,7 @@ class UpdatePlan(Protocol):
 
 
 class Workers(Protocol):
-    """Threads that run independent work in parallel.
-
-    Attributes:
-        n_threads: the number of threads.
-    """
+    """Threads, ``n_threads`` of them, that run independent work in parallel."""
 
     n_threads: int
 

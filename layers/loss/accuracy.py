@@ -31,8 +31,7 @@ class Accuracy(NoGradient):
     temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: () and (classes,). Raises LayerError if the labels do not fit the scores, or there are fewer
-        classes than ``top_k``."""
+        """Shape the tops: () and (classes,)."""
         p = self.param.accuracy_param
         self.axis = check_label_count(bottom[0], bottom[1], p.axis)
         n_classes = bottom[0].shape[self.axis]

@@ -136,10 +136,7 @@ class Staging:
         self._stream: Any = None
 
     def next(self) -> list[Any]:
-        """The next batch on the device, where it has arrived: its copy began an iteration ago.
-
-        The arrays are valid until the next call.
-        """
+        """The next batch on the device, valid until the next call: its copy began an iteration ago."""
         current = device.load().cuda.get_current_stream()
         if self._stream is None:
             self._stream = device.stream()

@@ -51,10 +51,8 @@ def add_relu(a: Any, b: Any, y: Any, slope: float) -> None:
 
 
 def add_up(xs: Sequence[Any], y: Any, signs: Any = None) -> None:
-    """y = ((x0 + x1) + x2) + ... for two or more flat arrays, up to four a pass. y may be x0.
-
-    Where ``signs`` are given, y is 0 where they are not above 0.
-    """
+    """y = ((x0 + x1) + x2) + ... for two or more flat arrays, up to four a pass; 0 where ``signs``, if given, are not
+    above 0. y may be x0."""
     expect_elems(y.size, *xs, signs)
     together, rest = [*xs[:MOST_TOGETHER]], xs[MOST_TOGETHER:]
     together += [None] * (MOST_TOGETHER - len(together))

@@ -40,9 +40,8 @@ class Pooling:
         self._above_zero = np.int32(True)
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
-        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in
-        its own type.
-        """
+        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in its own
+        type."""
         self._check(x, y, mask)
         if self.spec.method == "AVE":
             self._run("average", self._outputs, x, y)

@@ -90,8 +90,7 @@ def four_axes(shape: Ints) -> Ints:
 
 
 class BatchNorm:
-    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run
-    ``batch_norm_plan.BatchNorm``."""
+    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run ``channels.BatchNorm``."""
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec, self._own = spec, Own(spec)

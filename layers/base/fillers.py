@@ -67,11 +67,11 @@ def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
     the array is float64, as in Caffe. Raises LayerError unless std is positive."""
     if not std > 0:
         raise LayerError(f"gaussian filler wants std > 0, got {std}")
-    from scaffe.layers.kernels.cpu.normal import (
+    from scaffe.layers.kernels.cpu.random_numbers import (  # numba: only where it is needed
         exponential_layers,
         fill_normal,
         normal_layers,
-    )  # numba: only where it is needed
+    )
 
     flat, layers = out.reshape(-1), (normal_layers(), exponential_layers())
     values, draws = np.empty(min(CHUNK, flat.size), np.float32), np.empty(0, np.uint32)

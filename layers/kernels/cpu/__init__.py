@@ -20,8 +20,6 @@ from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
-    from scaffe.layers.kernels.cpu.draws_plan import Dropout as dropout
-    from scaffe.layers.kernels.cpu.draws_plan import Uniform as uniform
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
@@ -34,6 +32,8 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
     from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
     from scaffe.layers.kernels.cpu.portable_pooling import Pooling as stochastic_pooling
+    from scaffe.layers.kernels.cpu.random_numbers import Dropout as dropout
+    from scaffe.layers.kernels.cpu.random_numbers import Uniform as uniform
     from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
@@ -203,10 +203,10 @@ def draws(rng: Stream) -> Stream:
     return rng
 
 
-PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("draws_plan", "Dropout"),
+PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("random_numbers", "Dropout"),
          "lrn": ("lrn_plan", "Lrn"), "pixels": ("pixels_plan", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
          "stochastic_pooling": ("portable_pooling", "Pooling"),
-         "uniform": ("draws_plan", "Uniform")}
+         "uniform": ("random_numbers", "Uniform")}
 """The functions of Backend that are a plan's class: its module and name."""
 
 

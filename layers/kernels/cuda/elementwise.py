@@ -11,7 +11,7 @@ import numpy as np
 
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cpu.draws_plan import Shape
+from scaffe.layers.kernels.cpu.random_numbers import Shape
 from scaffe.layers.kernels.cuda.launch import element, kernel, run_flat, wide
 from scaffe.layers.kernels.extents import BITS, expect_elems, expect_words
 

@@ -18,6 +18,13 @@ from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.log import warning
 
 
+def _legacy_axis(axis: int, name: str) -> property:
+    def length(self: UserBlob) -> int:
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+    return property(length, doc=f"Length of axis {axis}, {name}; 1 if there is no such axis.")
+
+
 class UserBlob:
     """A blob with the attributes that Caffe's Python interface gives it.
 
@@ -50,32 +57,11 @@ class UserBlob:
         """The number of elements."""
         return self._blob.n_elems
 
-    @property
-    def num(self) -> int:
-        """Length of axis 0, N; 1 if there is no such axis."""
-        return self._legacy(0)
-
-    @property
-    def channels(self) -> int:
-        """Length of axis 1, C; 1 if there is no such axis."""
-        return self._legacy(1)
-
-    @property
-    def height(self) -> int:
-        """Length of axis 2, H; 1 if there is no such axis."""
-        return self._legacy(2)
-
-    @property
-    def width(self) -> int:
-        """Length of axis 3, W; 1 if there is no such axis."""
-        return self._legacy(3)
+    num, channels, height, width = map(_legacy_axis, range(4), "NCHW")
 
     def reshape(self, *dims: int) -> None:
         """Change the shape; ``dims`` are the lengths of the axes."""
         self._blob.reshape(dims)
-
-    def _legacy(self, axis: int) -> int:
-        return self._blob.shape[axis] if axis < self._blob.ndim else 1
 
 
 class Phase(IntEnum):

@@ -202,8 +202,7 @@ def test_children_compute_on_inherited_and_on_new_nets(variables):
 
 
 def test_a_team_of_pythons_threads_works_in_a_child(forked):
-    from scaffe.layers.kernels.cpu.threads.parts import WorkerThreads
-    from scaffe.layers.kernels.cpu.threads.thread_pool import PythonThreads
+    from scaffe.layers.kernels.cpu.threads.parts import PythonThreads, WorkerThreads
 
     def names():
         found = []

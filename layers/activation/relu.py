@@ -1,18 +1,16 @@
-"""ReLU and its kin: with a fixed slope, a learned one (PReLU) and one drawn at random (Insanity, RReLU)."""
+"""ReLU and its kin, with a fixed slope, a learned one (PReLU) and one drawn at random (Insanity, RReLU); Dropout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.axes import check_n_axes
+from scaffe.layers.base.axes import check_n_axes, is_plain, same_memory
 from scaffe.layers.base.bases import Elementwise, Neuron
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.base.layout import is_plain
 from scaffe.layers.kernels.extents import WORD, n_words
 
 
@@ -33,11 +31,7 @@ class ReLU(Neuron):
 
     by_image = recordable = repeatable = True
     reads_tops = False
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the slope. If it is negative, the layer keeps a copy of x when it works in place."""
@@ -51,7 +45,6 @@ class ReLU(Neuron):
         return None if self.keeps_input else self._slope
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         super().reshape(bottom, top)
         if self.uses_sign_mask and self.sign_mask_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
             self._sign_mask = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
@@ -62,24 +55,20 @@ class ReLU(Neuron):
         return 0 if self._sign_mask is None else int(self._sign_mask.nbytes)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the top's data."""
         super().forward(bottom, top)
         self.keep(top)
 
     def keep(self, top: Sequence[Blob]) -> None:
-        """See Layer."""
         if self._sign_mask is not None:
             self.context.kernels.save_sign_mask(top[0].data_flat, self._sign_mask)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Compute the bottom's diff, if it is wanted."""
         if self._sign_mask is None:
             super().backward(top, propagate_down, bottom)
         elif propagate_down[0]:
             self.context.kernels.relu_backward_mask(self._sign_mask, top[0].diff_flat, bottom[0].diff_flat, self._slope)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         self.context.kernels.relu_forward(x, y, self._slope)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -101,7 +90,6 @@ class PReLU(Layer):
     temporaries = 3
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the slopes. Raises LayerError if the bottom has fewer than 2 axes."""
         check_n_axes(2, bottom[0])
         p = self.param.prelu_param
         self.shared = p.channel_shared
@@ -110,7 +98,6 @@ class PReLU(Layer):
             blob.data[...] = FIRST_SLOPE
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if the channels do not fit the slopes."""
         check_n_axes(2, bottom[0])
         n_channels = bottom[0].shape[1]
         if not self.shared and n_channels != self.blobs[0].n_elems:
@@ -122,7 +109,6 @@ class PReLU(Layer):
             top[0].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write y."""
         x = bottom[0].data
         if self._kept is not None:
             self._kept[...] = x
@@ -153,7 +139,6 @@ class Insanity(Elementwise):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the bounds."""
         p = self.param.insanity_param
         if not p.ub > p.lb or p.lb * p.ub == 0:
             raise LayerError(f"wants bounds lb below ub, neither of them 0, got {p.lb:g} and {p.ub:g}")
@@ -162,7 +147,6 @@ class Insanity(Elementwise):
         self._low, self._range = p.lb, p.ub - p.lb
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         if bottom[0].ndim < 2:
             raise LayerError(f"takes bottoms of two axes or more, got shape {bottom[0].shape}")
         super().reshape(bottom, top)
@@ -181,6 +165,61 @@ class Insanity(Elementwise):
             np.multiply(x, factors, out=y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's diff."""
         if propagate_down[0]:
             np.multiply(top[0].diff_flat, self._factors, out=bottom[0].diff_flat)
+
+
+@layer_types.register("Dropout")
+class Dropout(Neuron):
+    """Training sets each element to 0 with probability dropout_ratio and scales the others by 1 / (1 - dropout_ratio).
+
+    In testing y = x. With ``scale_train: false`` (Fast R-CNN's fork) training does not scale, and testing multiplies by
+    1 - dropout_ratio; with ``sample_weights_test`` (SegNet's fork) testing is as training. On the CPU the random
+    numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's (N, C, H, W) order; the element is kept if
+    the draw is at most (1 - ratio) (2^32 - 1), compared in float32.
+
+    Raises:
+        LayerError: dropout_ratio is below 0, or is not below 1.
+    """
+
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
+    has_half_kernels = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        ratio = np.float32(self.param.dropout_param.dropout_ratio)
+        if not 0 <= ratio < 1:
+            raise LayerError(f"dropout_ratio must be at least 0 and below 1, got {ratio:g}")
+        self._ratio, self._scales = float(ratio), self.param.dropout_param.scale_train
+        self._draws = self.context.phase == TRAIN or self.param.dropout_param.sample_weights_test
+        self.by_image = not self._draws
+        self.idle_in_place = not self._draws and self._scales
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio,
+                                                  self.context.draws, self.context.dtype, self._scales)
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Draw which elements are kept, and write y."""
+        if self._draws:
+            self._plan.forward(x, y)
+        else:
+            self._pass(x, y)
+
+    def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
+        """See Layer: with the mask of the last forward."""
+        self.differentiate(bottom[0].data_flat, top[0].data_flat, bottom[0].data_flat, top[0].data_flat)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        if self._draws:
+            self._plan.backward(gy, gx)
+        else:
+            self._pass(gy, gx)
+
+    def _pass(self, values: np.ndarray, out: np.ndarray) -> None:
+        """What testing does with values and gradients; ``out`` may be ``values``."""
+        if not self._scales:
+            np.multiply(values, values.dtype.type(1 - self._ratio), out=out)
+        elif not same_memory(values, out):
+            np.copyto(out, values)

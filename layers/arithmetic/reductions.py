@@ -23,7 +23,6 @@ class Reduction(Layer):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if ``axis`` is out of range, or for a mean of no elements."""
         p = self.param.reduction_param
         self.axis = check_axis(bottom[0], p.axis)
         self.operation, self.temporaries = p.operation, int(p.operation in (ASUM, SUMSQ))
@@ -33,7 +32,6 @@ class Reduction(Layer):
         top[0].reshape(bottom[0].shape[: self.axis])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the sums or means."""
         x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # half types cannot hold a long sum on its way
         made = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation)
         terms = x if made is None else made(x)
@@ -67,7 +65,6 @@ class ArgMax(NoGradient):
     temporaries = 3
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if top_k is not between 1 and the number of elements searched."""
         p = self.param.argmax_param
         shape = bottom[0].shape
         check_n_axes(1, bottom[0])
@@ -81,7 +78,6 @@ class ArgMax(NoGradient):
             top[0].reshape((shape[0], 2 if p.out_max_val else 1, p.top_k) + (1,) * (len(shape) - 3))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Sort, and write the indices or values of the largest elements."""
         p = self.param.argmax_param
         x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # CuPy sorts no bfloat16
         x = x.reshape(x.shape[0], bottom[0].count(1)) if self.axis is None else np.moveaxis(x, self.axis, -1)

@@ -28,7 +28,6 @@ class Affine(FusesRelu):
     _bias: Blob | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if scale or bias does not fit it."""
         x = bottom[0]
         self._bind(bottom)
         factor = self._scale or self._bias
@@ -59,11 +58,10 @@ class Affine(FusesRelu):
         return self._per_channel and all(blob is None or blob in self.blobs for blob in (self._scale, self._bias))
 
     def per_channel(self) -> tuple[Any, Any] | None:
-        """See Layer."""
         if not self.is_fusable or self._rows is None:
             return None
-        scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
-        return scale, bias
+        fused = self.fused()
+        return fused.scale, fused.bias
 
     def fused(self) -> Fused:
         """Scale and bias, for the layer that this one is fused with."""
@@ -79,14 +77,11 @@ class Affine(FusesRelu):
 
     @property
     def kept(self) -> Blob | None:
-        """A copy of the input that backward needs after working in place; None if it is not needed.
-
-        While this layer is fused with another, that one writes it.
-        """
+        """A copy of the input that backward needs after working in place, else None. A layer that this one is fused
+        with writes it."""
         return self._kept
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Write the top, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         x, y = bottom[0], top[0]
         self._bind(bottom)
         if self._rows is not None:
@@ -109,7 +104,6 @@ class Affine(FusesRelu):
             np.add(x.data if self._scale is None else y.data, self._bias.data.reshape(self._spread), out=y.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients of learned scale and bias; write those of the bottoms asked for."""
         wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down, strict=True) if w}
         wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:], strict=True) if w}
         if wanted:
@@ -126,7 +120,10 @@ class Affine(FusesRelu):
             np.copyto(gx.diff_flat, gy.diff_flat)
 
     def _differentiate_factors(self, x: Blob, y: Blob, wanted: set[int], bottom: Sequence[Blob]) -> None:
-        products, sums = self._reduce(x, y)
+        if self._rows is not None:
+            products, sums = self.context.kernels.scale_sums(self._rows.data(x), self._rows.diff(y))
+        else:
+            products, sums = (y.diff * x.data).sum(self._summed), y.diff.sum(self._summed)
         for blob, gradient in ((self._scale, products), (self._bias, sums)):
             if blob is None or id(blob) not in wanted:
                 continue
@@ -135,13 +132,6 @@ class Affine(FusesRelu):
                 blob.diff[...] = gradient
             else:
                 blob.diff[...] += gradient.astype(blob.dtype)
-
-    def _reduce(self, x: Blob, y: Blob) -> tuple[np.ndarray, np.ndarray]:
-        """The gradients of scale and bias: sums of gy x and of gy over the axes that they do not cover."""
-        if self._rows is not None:
-            return self.context.kernels.scale_sums(self._rows.data(x), self._rows.diff(y))
-        gy = y.diff
-        return (gy * x.data).sum(self._summed), gy.sum(self._summed)
 
 
 @layer_types.register("Scale")
@@ -155,11 +145,9 @@ class Scale(Affine):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return _is_per_channel(param.scale_param, bottom)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the learned blobs."""
         p = self.param.scale_param
         self._axis = p.axis
         shape = bottom[1].shape if len(bottom) > 1 else covered_shape(bottom[0], p.axis, p.num_axes)
@@ -185,11 +173,9 @@ class Bias(Affine):
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return _is_per_channel(param.bias_param, bottom)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the learned blobs."""
         p = self.param.bias_param
         self._axis = p.axis
         if len(bottom) == 1:

@@ -1,4 +1,4 @@
-"""Views of blobs by position and along an axis: labels, scores, rows of a matrix, broadcasting."""
+"""Views of blobs by position, along an axis and in storage order: labels, scores, rows of a matrix, broadcasting."""
 
 from __future__ import annotations
 
@@ -24,15 +24,8 @@ def put_by_position(rows: np.ndarray, axis: int, out: np.ndarray) -> None:
 
 
 def check_label_count(scores: Blob, labels: Blob, axis: int) -> int:
-    """Check that there is one label for each position of the scores.
-
-    Returns:
-        the class axis, counted from 0.
-
-    Raises:
-        LayerError: the axis is out of range or has no classes, or the number of labels differs from the number of
-            positions.
-    """
+    """The class axis, counted from 0. Raises LayerError unless it is in range and has classes, and there is one label
+    for each position of the scores."""
     canonical = check_axis(scores, axis)
     n_positions = scores.count(0, canonical) * scores.count(canonical + 1)
     if not scores.shape[canonical]:
@@ -60,19 +53,8 @@ def check_n_axes(least: int, *blobs: Blob) -> None:
 
 
 def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Convert labels to integers and check their range.
-
-    Args:
-        labels: of any shape and type, in Caffe's order.
-        n_classes: labels lie in 0..n_classes-1.
-        ignored: the label to leave out of the loss; None: none.
-
-    Returns:
-        labels, int64 (n,), with 0 in place of ignored ones; and booleans (n,), False for ignored ones.
-
-    Raises:
-        LayerError: a label out of range that is not ``ignored``.
-    """
+    """Labels of any shape and type as int64 (n,), 0 in place of those that are ``ignored``, and booleans (n,), False
+    for these. Raises LayerError for another label outside 0..n_classes-1."""
     with np.errstate(invalid="ignore"):  # no number is no class, either
         whole = labels.reshape(-1).astype(np.int64)
     counts = np.ones_like(whole, bool) if ignored is None else whole != ignored
@@ -90,15 +72,9 @@ def normalization(options: Any) -> int:
 
 
 def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int, fixed: float = 1.0) -> float:
-    """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization).
-
-    Args:
-        mode: FULL, VALID, BATCH_SIZE, NONE or PRE_FIXED.
-        n_outer: positions before the class axis (the batch).
-        n_inner: positions after the class axis (pixels).
-        n_valid: labels that are not ignored.
-        fixed: LossParameter.pre_fixed_normalizer, for PRE_FIXED (R-FCN's fork).
-    """
+    """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization): ``n_outer``
+    positions before the class axis (the batch), ``n_inner`` after it (pixels), ``n_valid`` labels that are not ignored,
+    ``fixed`` for PRE_FIXED (R-FCN's fork)."""
     counts = {FULL: n_outer * n_inner, VALID: n_valid, BATCH_SIZE: n_outer, NONE: 1, PRE_FIXED: fixed}
     return float(max(counts[mode], 1))
 
@@ -109,16 +85,8 @@ def loss_divisor(options: Any, n_outer: int, n_inner: int, n_valid: int) -> floa
 
 
 class Rows:
-    """A blob's data or diff as (positions, columns): a view if the axis is innermost in memory, else a copy.
-
-    Args:
-        blob: any blob of the shape and storage order to work on.
-        axis: the axis that becomes the columns, counted from 0.
-
-    Attributes:
-        n_rows, n_columns: the matrix's size.
-        is_view: whether rows are views of the blob's memory.
-    """
+    """A blob's data or diff as a matrix (n_rows, n_columns), whose columns are ``axis``, counted from 0: a view if the
+    axis is innermost in memory (``is_view``), else a copy. For all blobs of the given one's shape and storage order."""
 
     def __init__(self, blob: Blob, axis: int) -> None:
         self._axis, self.n_columns = axis, blob.shape[axis]
@@ -163,11 +131,8 @@ def covered_shape(blob: Blob, axis: int, num_axes: int) -> Shape:
 
 
 def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
-    """``covered`` with ones before and after it, so that it broadcasts over the blob in Caffe's order.
-
-    Raises:
-        LayerError: the blob's axes from ``axis`` on differ from ``covered``.
-    """
+    """``covered`` with ones before and after it, so that it broadcasts over the blob in Caffe's order. Raises
+    LayerError if the blob's axes from ``axis`` on differ from ``covered``."""
     first = check_axis(blob, axis) if covered else 0
     if blob.shape[first:first + len(covered)] != covered:
         raise LayerError(f"shape {covered} does not fit the bottom {blob.shape} from axis {axis} on")
@@ -177,3 +142,79 @@ def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
 def summed_axes(spread: Shape, shape: Shape) -> tuple[int, ...]:
     """The axes over which a gradient of ``shape`` is summed to get the gradient of a factor of shape ``spread``."""
     return tuple(i for i, (s, n) in enumerate(zip(spread, shape, strict=True)) if s == 1 and n != 1)
+
+
+def is_plain(blob: Blob) -> bool:
+    """Whether the blob's elements lie in memory in Caffe's order."""
+    return not blob.channels_last or blob.shape[1] == 1 or blob.count(2) == 1
+
+
+def same_sequence(a: Blob, b: Blob) -> bool:
+    """Whether two blobs of equal count, one a reshape of the other, hold elements of one type in the same memory
+    order."""
+    if a.dtype != b.dtype:
+        return False
+    if is_plain(a) and is_plain(b):
+        return True
+    return a.channels_last and b.channels_last and a.shape[:2] == b.shape[:2]
+
+
+def pass_data(source: Blob, target: Blob) -> None:
+    """Make the target's data the source's data, reshaped in Caffe's order. Shares memory if the orders agree."""
+    if same_sequence(source, target):
+        target.share_data(source)
+    elif is_plain(target):  # whose reshape is a view
+        target.data.reshape(source.shape)[...] = source.data
+    else:
+        target.data[...] = source.data.reshape(target.shape)
+
+
+def share_diff(source: Blob, target: Blob) -> bool:
+    """Let the target use the source's diff memory if their memory orders agree. Returns whether they do."""
+    if same_sequence(source, target):
+        target.share_diff(source)
+        return True
+    return False
+
+
+def pass_diff_back(target: Blob, source: Blob) -> None:
+    """Copy the target's diff to the source's, reshaped in Caffe's order; for blobs that do not share it."""
+    source.diff[...] = target.diff.reshape(source.shape)
+
+
+def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays of equal shape start at the same address, as in a layer that works in place."""
+    return _address(a) == _address(b)
+
+
+def _address(array: Any) -> int:
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return int(interface["data"][0])
+
+
+def lies_channels_last(blob: Blob, axis: int = 1) -> bool:
+    """Whether the blob's memory already has that axis innermost and the other axes in order."""
+    return blob.channels_last and axis == 1
+
+
+def channels_last(logical: np.ndarray, axis: int = 1) -> np.ndarray:
+    """A blob's data or diff, given in Caffe's order, as a flat array with ``axis`` innermost; a view if possible."""
+    return np.moveaxis(logical, axis, -1).reshape(-1)
+
+
+def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: int = 1) -> None:
+    """Copy a flat array from ``channels_last`` back to ``logical``, the blob's data or diff in Caffe's order, unless it
+    was a view of the blob's memory."""
+    if not lies_channels_last(blob, axis):
+        moved = np.moveaxis(logical, axis, -1)
+        moved[...] = row.reshape(moved.shape)
+
+
+def weights_for_forward(blob: Blob) -> Any:
+    """The weights for a plan's forward: the copy for kernels if there is one, brought up to date, else the data."""
+    return blob.data if blob.kernel_copy is None else blob.kernel_copy.refreshed()
+
+
+def weights_for_backward(blob: Blob) -> Any:
+    """The weights that the last forward read."""
+    return blob.data if blob.kernel_copy is None else blob.kernel_copy.array

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.blob import Blob, Shape, claim_together
 from scaffe.layers.base.layer import Layer
 
 
@@ -23,7 +23,6 @@ class Neuron(Layer):
     keeps_input = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         self._kept: np.ndarray | None = None
         if bottom[0] is not top[0]:
             top[0].reshape(bottom[0].shape)
@@ -31,14 +30,12 @@ class Neuron(Layer):
             self._kept = np.empty_like(bottom[0].data_flat)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the top's data."""
         if self._kept is not None:
             self._kept[...] = bottom[0].data_flat
         for x, y in self._pieces(bottom[0].data_flat, top[0].data_flat):
             self.activate(x, y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Compute the bottom's diff, if it is wanted."""
         if propagate_down[0]:
             x = bottom[0].data_flat if self._kept is None else self._kept
             for piece in self._pieces(x, top[0].data_flat, top[0].diff_flat, bottom[0].diff_flat):
@@ -69,7 +66,6 @@ class Elementwise(Neuron):
     by_image = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         super().reshape(bottom, top)
         n_elems = bottom[0].n_elems
         self.temporaries = 4 * min(self.context.kernels.PIECE_ELEMS, n_elems) / max(n_elems, 1)
@@ -83,12 +79,9 @@ class Elementwise(Neuron):
 class NoGradient(Layer):
     """A layer without a gradient; asking for one is an error."""
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """False for every bottom."""
-        return False
+    gradient_bottoms = ()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing to do. Raises LayerError if a gradient is wanted."""
         refuse_gradient(propagate_down, range(len(propagate_down)))
 
 
@@ -109,26 +102,27 @@ class LossLayer(Layer):
     auto_tops = True
     is_normalized: ClassVar[bool] = False  # whether an option sets what the sum over items is divided by
     sums_gradients: ClassVar[bool] = False  # whether the gradient is of the sum over items, whatever the loss is
+    gradient_bottoms: ClassVar[Container[int]] = (0, 2)  # the targets have none
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Make the top a scalar. Raises LayerError unless predictions and targets have the same first dimension."""
         if not bottom[0].ndim or bottom[0].shape[:1] != bottom[1].shape[:1]:
             raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
         top[0].reshape(())
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """True for all bottoms but the targets."""
-        return bottom_index != 1
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        refuse_gradient(propagate_down, range(1, len(bottom)))
+        if propagate_down[0]:
+            bottom[0].diff[...] = self.differentiate(float(top[0].diff), bottom).reshape(bottom[0].shape)
+
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """The gradient of the predictions, with as many elements, times the loss weight. For losses whose predictions
+        alone have a gradient; others implement ``backward``."""
+        raise NotImplementedError
 
     def wide(self, blob: Blob) -> np.ndarray:
         """The blob's data in the type of parameters: sums of squares overflow float16, and bfloat16 rounds them."""
         found: np.ndarray = blob.data.astype(self.context.param_dtype, copy=False)
         return found
-
-    @staticmethod
-    def weight(top: Sequence[Blob]) -> float:
-        """The loss weight, from the top's diff."""
-        return float(top[0].diff)
 
 
 class FusesRelu(Layer):
@@ -153,18 +147,38 @@ class FusesRelu(Layer):
         self.forward(bottom, top, self._fused_slope)
 
 
+class Weighted(FusesRelu):
+    """A layer with weights and perhaps a bias, whose kernels are a ``WeightedPlan``."""
+
+    _plan: Any
+
+    def _bias(self) -> np.ndarray | None:
+        return self.blobs[1].data_flat if len(self.blobs) > 1 else None
+
+    def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
+        """Add the gradients that are wanted, of bottom and top in the plan's order."""
+        learns = self.param_propagate_down
+        if not learns[0]:
+            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
+            return
+        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
+        self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)
+
+
 class ZeroGradient(Layer):
     """A layer whose backward writes zeros, as in Caffe's forks, whose nets seldom say ``propagate_down: false``."""
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """False for every bottom."""
-        return False
+    gradient_bottoms = ()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write zeros to the gradients asked for."""
-        for blob, wanted in zip(bottom, propagate_down, strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
+        clear_wanted(bottom, propagate_down)
+
+
+def clear_wanted(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> None:
+    """Write zeros to the gradients asked for."""
+    for blob, wanted in zip(bottom, propagate_down, strict=True):
+        if wanted:
+            blob.diff_flat[...] = 0
 
 
 def as_four_axes(shape: Shape) -> Shape:

@@ -13,15 +13,9 @@ from scaffe.layers.base.writes import Writes
 
 
 class KernelCopy:
-    """A copy of weights in a half type and in the kernels' order (O, K..., I); the blob has float32 in Caffe's order.
-
-    Args:
-        array: the copy, flat.
-        write: converts the blob's data into it.
-
-    Attributes:
-        is_newest: whether the copy is up to date, as after an update that wrote both.
-    """
+    """A copy of weights in a half type and in the kernels' order (O, K..., I), flat; the blob has float32 in Caffe's
+    order, which ``write`` converts. ``is_newest`` tells whether it is up to date, as after an update that wrote
+    both."""
 
     def __init__(self, array: Any, write: Callable[[], None]) -> None:
         self.array, self._write = array, write
@@ -78,11 +72,8 @@ class Blob:
     # -- shape ---------------------------------------------------------------------------------------------
     def reshape(self, shape: Sequence[int]) -> None:
         """Take a new logical shape; the contents are undefined afterwards unless the number of elements is unchanged.
-
-        Raises:
-            LayerError: a shape that Caffe's Blob::Reshape refuses: a negative dimension, more than 32 axes, or more
-                elements than 2^31 - 1. The blob then keeps its old shape.
-        """
+        Raises LayerError, and keeps the old shape, for one that Caffe's Blob::Reshape refuses: see
+        ``checked_shape``."""
         self.shape, self.n_elems = checked_shape(shape)
         self.channels_last = len(self.shape) >= 4 if self._order is None else self._order
         self._views.clear()
@@ -166,11 +157,8 @@ class Blob:
 
     # -- clearing without writing ----------------------------------------------------------------------------
     def clear_diff(self) -> None:
-        """Make the diff zero without writing it yet.
-
-        The zeros are written at the next read. If a kernel calls ``claim_diff`` before, it overwrites the diff instead
-        of adding to it, which saves a pass over the memory.
-        """
+        """Make the diff zero without writing it yet: at the next read zeros are written, unless a kernel calls
+        ``claim_diff`` before and overwrites the diff instead of adding to it, which saves a pass over the memory."""
         self._cleared = self._diff is not None
 
     @property
@@ -179,11 +167,8 @@ class Blob:
         return self._cleared
 
     def claim_diff(self) -> tuple[np.ndarray, bool]:
-        """Hand the diff to a kernel that accumulates into it.
-
-        Returns:
-            the flat diff, and True if the kernel must overwrite it (it was cleared), False if it must add to it.
-        """
+        """Hand the flat diff to a kernel that accumulates into it; with True if the kernel must overwrite it (it was
+        cleared)."""
         if self._diff is None:
             return self.diff_flat, False
         overwrite, self._cleared = self._cleared, False
@@ -195,11 +180,8 @@ class Blob:
             _ = self.diff_flat
 
     def bind(self, data: np.ndarray, diff: np.ndarray) -> None:
-        """Use these flat arrays as the blob's memory from now on: slices of the net's parameter and gradient buffers.
-
-        Raises:
-            LayerError: an array with fewer elements than the blob.
-        """
+        """Use these flat arrays, slices of the net's parameter and gradient buffers, as the blob's memory from now on.
+        Raises LayerError if one is too short."""
         self.bind_data(data)
         self.bind_diff(diff)
 
@@ -210,10 +192,7 @@ class Blob:
 
     def change_memory(self, data: np.ndarray | None) -> np.ndarray | None:
         """Use other flat memory for the data from now on; None: the next use allocates some. Returns the old memory.
-
-        Raises:
-            LayerError: an array with fewer elements than the blob.
-        """
+        Raises LayerError for an array with fewer elements than the blob."""
         before, self._data = self._data, None if data is None else self._long_enough(data)
         self._views.clear()
         return before
@@ -263,13 +242,8 @@ def checked_shape(shape: Sequence[int]) -> tuple[Shape, int]:
 
 
 def claim_together(blobs: Sequence[Blob]) -> tuple[list[np.ndarray], bool]:
-    """Hand the diffs of several blobs to one kernel that accumulates into all of them.
-
-    If only some were cleared, zeros are written to those, and the kernel adds to all.
-
-    Returns:
-        the flat diffs, and True if the kernel must overwrite all of them, False if it must add to all.
-    """
+    """Hand the diffs of several blobs to one kernel that accumulates into all: the flat diffs, and True if the kernel
+    must overwrite all of them. If only some were cleared, zeros are written to those, and the kernel adds to all."""
     claimed = [blob.claim_diff() for blob in blobs]
     overwrite = all(fresh for _, fresh in claimed)
     for flat, fresh in claimed:

@@ -15,11 +15,8 @@ from scaffe.layers.kernels.backend import Backend, Draws
 
 
 class ParamMemory(Protocol):
-    """Memory, such as a file, in which parameters are allocated one after another. They need not fit in RAM together.
-
-    Attributes:
-        stays: whether parameters stay there; if not, they are moved to the backend's memory before passes run.
-    """
+    """Memory, such as a file, in which parameters are allocated one after another; they need not fit in RAM together.
+    If they do not ``stay`` there, they are moved to the backend's memory before passes run."""
 
     stays: ClassVar[bool]
 

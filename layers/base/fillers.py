@@ -17,16 +17,9 @@ CHUNK = 1 << 16  # draws turned into values at a time, so that temporaries stay 
 
 
 def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
-    """Fill an array as a FillerParameter message says, element by element in Caffe's order (Caffe 1.0).
-
-    Args:
-        array: float32 or float64, in Caffe's logical shape, of any strides; overwritten.
-        filler: the FillerParameter message.
-        rng: the process's random stream; takes as many draws as Caffe.
-
-    Raises:
-        LayerError: unknown filler, impossible parameters, or an array without elements.
-    """
+    """Fill an array, float32 or float64, in Caffe's logical shape, of any strides, as a FillerParameter message says,
+    element by element in Caffe's order, with as many draws as Caffe. Raises LayerError for an unknown filler,
+    impossible parameters, or an array without elements."""
     if filler.type not in FILLERS:
         raise LayerError(f"unknown filler {filler.type!r}; known: {', '.join(sorted(FILLERS))}")
     if array.size == 0:
@@ -45,19 +38,12 @@ def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
 
 
 def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
-    """Fill with uniform numbers in [low, high], one draw each, computed in the array's element type.
+    """Fill a C-contiguous float32 or float64 array with uniform numbers in [low, high], one draw each, computed in its
+    type.
 
     The formula is boost::uniform_real's over a 32-bit engine: draw / 2^32 * (next(high) - low) + low. A value that
-    rounds up to next(high) is discarded and drawn again (about one in 10^7).
-
-    Args:
-        out: float32 or float64, C-contiguous; overwritten.
-        low, high: the interval.
-        rng: gives the draws.
-
-    Raises:
-        LayerError: low > high, or high - low is not finite.
-    """
+    rounds up to next(high) is discarded and drawn again (about one in 10^7). Raises LayerError if low > high, or high -
+    low is not finite."""
     real = out.dtype.type
     with np.errstate(over="ignore", invalid="ignore"):
         low, end = real(low), np.nextafter(real(high), real(np.inf))
@@ -77,25 +63,15 @@ def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
 
 
 def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
-    """Fill with normal numbers: those of boost::normal_distribution<float>, bit for bit.
-
-    They are computed in float32 even if the array is float64, as Caffe does.
-
-    Args:
-        out: float32 or float64, C-contiguous; overwritten.
-        mean, std: of the distribution.
-        rng: gives the draws.
-
-    Raises:
-        LayerError: std is not positive.
-    """
+    """Fill a C-contiguous array with the numbers of boost::normal_distribution<float>, bit for bit: in float32, even if
+    the array is float64, as in Caffe. Raises LayerError unless std is positive."""
     if not std > 0:
         raise LayerError(f"gaussian filler wants std > 0, got {std}")
-    from scaffe.layers.kernels.cpu.normal import (
+    from scaffe.layers.kernels.cpu.random_numbers import (  # numba: only where it is needed
         exponential_layers,
         fill_normal,
         normal_layers,
-    )  # numba: only where it is needed
+    )
 
     flat, layers = out.reshape(-1), (normal_layers(), exponential_layers())
     values, draws = np.empty(min(CHUNK, flat.size), np.float32), np.empty(0, np.uint32)
@@ -109,13 +85,8 @@ def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
 
 
 def bernoulli(n_elems: int, probability: float, rng: Stream) -> np.ndarray:
-    """Booleans (n_elems,), each True with the given probability.
-
-    Each takes one draw; for probability 0 no draw is taken, as in boost.
-
-    Raises:
-        LayerError: a probability outside 0 to 1.
-    """
+    """Booleans (n_elems,), each True with that probability, by one draw each; for probability 0 no draw is taken, as in
+    boost. Raises LayerError for a probability outside 0 to 1."""
     if not 0 <= probability <= 1:
         raise LayerError(f"a probability lies in 0 to 1, got {probability}")
     if probability == 0:

@@ -13,16 +13,11 @@ from scaffe.layers.kernels.backend import Backend
 
 
 class HostFallback(Layer):
-    """Runs a float32 CPU layer in a net on a device, or in one of bfloat16: user code, files, rare layers.
+    """Runs a float32 layer of ``inner_type`` on the CPU, backend ``host``, in a net on a device, or in one of bfloat16:
+    user code, files, rare layers.
 
     Every pass waits for the device, if there is one. The parameters are in the net's memory with those of all other
-    layers. They are copied to the inner layer before each forward, and its gradients are added to the net's.
-
-    Args:
-        host: the CPU's backend.
-        inner_type: the class of the CPU layer.
-        param, context: as for every layer; ``context`` is the net's.
-    """
+    layers. They are copied to the inner layer before each forward, and its gradients are added to the net's."""
 
     temporaries = 1  # copies on their way to the net's memory
 
@@ -36,15 +31,12 @@ class HostFallback(Layer):
         self._host_blobs: dict[int, Blob] = {}
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
-        """Check with the inner layer's limits."""
         self.inner.check_counts(n_bottoms, n_tops)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Answer as the inner layer does."""
         return self.inner.allow_force_backward(bottom_index)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set up the inner layer, then copy its parameters to the device."""
         hosts = self._shaped(bottom), self._shaped(top)
         self._pull(bottom)
         self.inner.setup(*hosts)
@@ -65,7 +57,6 @@ class HostFallback(Layer):
         self._show_shapes(top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy bottoms and parameters to the host, run the inner layer, copy tops and parameters back."""
         self._pull(bottom)
         for mine, blob in zip(self.inner.blobs, self.blobs, strict=True):
             mine.data_flat[...] = self._to_host(blob.data_flat)
@@ -92,7 +83,6 @@ class HostFallback(Layer):
                 blob.diff_flat[...] += self._to_device(mine.diff_flat, blob)
 
     def close(self) -> None:
-        """Close the inner layer, if it can be closed."""
         close = getattr(self.inner, "close", None)
         if close:
             close()

@@ -11,12 +11,8 @@ LARGEST = 2**31 - 1  # Caffe has them as C's int
 
 
 def conv_geometry(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Kernel, stride, pad and dilation of a ConvolutionParameter, one number per spatial axis.
-
-    Raises:
-        LayerError: a number is missing or out of range, there are too many, or they are given in both of Caffe's ways
-            (kernel_size, and kernel_h with kernel_w).
-    """
+    """Kernel, stride, pad and dilation of a ConvolutionParameter, one number per spatial axis. Raises LayerError if one
+    is missing, out of range, given too often, or in both of Caffe's ways (kernel_size, and kernel_h with kernel_w)."""
     refuse_times(p, "an N-dimensional Convolution takes kernel_size, stride and pad once an axis")
     kernel = _pair(p, "kernel_size", "kernel", n_axes) or _spread("kernel_size", p.kernel_size, n_axes, None)
     stride = _pair(p, "stride", "stride", n_axes) or _spread("stride", p.stride, n_axes, 1)

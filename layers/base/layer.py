@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +57,8 @@ class Layer:
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision
     exact_tops: ClassVar[tuple[int, ...]] = ()  # tops that are results, such as an accuracy: float32 likewise
     integer_tops: ClassVar[tuple[int, ...]] = ()  # tops of indices: float32 if the layers that read them allow it
+    gradient_bottoms: ClassVar[Container[int]] = range(1 << 31)  # with ``force_backward`` these get one; labels do not
+    has_half_kernels: ClassVar[bool] = False  # the CPU has bfloat16 kernels for all of the layer
     host_only: ClassVar[bool] = False  # runs on the host even in a net on a device (user code, files, rare layers)
 
     @classmethod
@@ -72,14 +74,22 @@ class Layer:
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``."""
+        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``.
+
+        Raises:
+            LayerError: an option is missing or out of range, or does not fit the others or the bottoms.
+        """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``."""
+        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``.
+
+        Raises:
+            LayerError: the bottoms' shapes do not fit one another, the options or the parameters.
+        """
         raise NotImplementedError
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the tops' data."""
+        """Compute the tops' data. Raises LayerError for a label, an index or a region that is out of range."""
         raise NotImplementedError
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -132,17 +142,13 @@ class Layer:
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """Whether the CPU has bfloat16 kernels for all of the layer; if not, a bfloat16 net runs it in float32.
-
-        Args:
-            param: the LayerParameter message.
-            bottom: the layer's blobs.
-        """
-        return False
+        """Whether the CPU has bfloat16 kernels for a layer of that LayerParameter message and those bottoms; if not, a
+        bfloat16 net runs it in float32."""
+        return cls.has_half_kernels
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Whether a net with ``force_backward`` computes this bottom's gradient (False for labels)."""
-        return True
+        """Whether a net with ``force_backward`` computes this bottom's gradient."""
+        return bottom_index in self.gradient_bottoms
 
     def fuse(self, following: Layer) -> bool:
         """Fuse the following layer into this one, if both can be computed in one pass.

@@ -6,15 +6,8 @@ import numpy as np
 
 
 class Stream:
-    """The raw uint32 draws of MT19937, in order, as Caffe's boost generator gives them.
-
-    Args:
-        seed: Caffe's random_seed (plus the solver's rank).
-
-    Attributes:
-        n_restarts: how often ``restart`` was called. A generator seeded from this stream takes a new seed when this
-            has changed.
-    """
+    """The raw uint32 draws of MT19937, in order, as Caffe's boost generator gives them for Caffe's random_seed (plus
+    the solver's rank). A generator seeded from it takes a new seed when ``n_restarts`` has changed."""
 
     N_BYTES = 4 * 625  # of a saved state: 624 words and the position among them
 
@@ -45,17 +38,9 @@ class Stream:
         return np.append(state["key"], state["pos"]).astype("<u4").tobytes()
 
     def from_bytes(self, place: bytes) -> bool:
-        """Continue from a saved state.
-
-        Args:
-            place: what ``to_bytes`` gave, of this class or of a device's generator, whose bytes begin with these.
-
-        Returns:
-            True if this class saved it, so that the same numbers follow as after saving.
-
-        Raises:
-            ValueError: too few bytes, or a position outside the state, where the generator would read foreign memory.
-        """
+        """Continue from what ``to_bytes`` gave, of this class or of a device's generator, whose bytes begin with these.
+        Returns whether this class saved it, so that the same numbers follow. Raises ValueError for too few bytes, or a
+        position outside the state, where the generator would read foreign memory."""
         if len(place) < self.N_BYTES:
             raise ValueError(f"a random stream's place takes {self.N_BYTES} bytes, found {len(place)}")
         words = np.frombuffer(place[: self.N_BYTES], "<u4")

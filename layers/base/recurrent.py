@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_n_axes
-from scaffe.layers.base.bases import refuse_gradient
+from scaffe.layers.base.bases import clear_wanted, refuse_gradient
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import Layer
@@ -32,18 +32,13 @@ class Recurrent(Layer):
     n_gates: ClassVar[int]
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
-        """Raise LayerError for a wrong number of bottoms or tops; expose_hidden decides how many there are."""
         exposed = self._n_exposed()
         if n_bottoms not in (2 + exposed, 3 + exposed) or n_tops != 1 + exposed:
             raise LayerError(f"takes {2 + exposed} bottoms, one more with a static input, and {1 + exposed} top(s); "
                              f"got {n_bottoms} and {n_tops}")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the parameters: weights and bias of x, weights of the static input, then those of ``step_params``.
-
-        Raises:
-            LayerError: num_output is missing, or the bottoms' shapes do not fit together.
-        """
+        """Declare the parameters: weights and bias of x, weights of the static input, then those of ``step_params``."""
         p = self.param.recurrent_param
         if p.num_output < 1:
             raise LayerError(f"recurrent_param.num_output must be at least 1, got {p.num_output}")
@@ -65,7 +60,6 @@ class Recurrent(Layer):
         self._states: Arrays = []
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError if shapes do not fit together or the number of steps has changed."""
         self._check_inputs(bottom)
         for blob, weights, start in ((bottom[0], 0, 2), *((blob, 2, 1) for blob in bottom[2:3] if self.has_static)):
             if blob.count(start) != self.blobs[weights].shape[1]:
@@ -86,7 +80,6 @@ class Recurrent(Layer):
         return bottom_index == 0 or (bottom_index == 2 and len(self.param.bottom) > 2 + self._n_exposed())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run all steps."""
         inputs = self._rows(bottom[0].data) @ self.blobs[0].data.T + self.blobs[1].data
         inputs = inputs.reshape(self.n_steps, -1, inputs.shape[-1])
         if self.has_static:
@@ -107,15 +100,11 @@ class Recurrent(Layer):
         if propagate_down[0]:
             bottom[0].diff[...] = (rows @ self.blobs[0].data).reshape(bottom[0].shape)
         if self.has_static:
-            self._static_backward(gradients.sum(axis=0), propagate_down[2], bottom[2])
-        for blob, wanted in zip(bottom[2 + self.has_static :], propagate_down[2 + self.has_static :], strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
-
-    def _static_backward(self, gradient: np.ndarray, wanted: bool, bottom: Blob) -> None:
-        self.accumulate(2, gradient.T @ bottom.data.reshape(len(gradient), -1))
-        if wanted:
-            bottom.diff[...] = (gradient @ self.blobs[2].data).reshape(bottom.shape)
+            summed = gradients.sum(axis=0)
+            self.accumulate(2, summed.T @ bottom[2].data.reshape(len(summed), -1))
+            if propagate_down[2]:
+                bottom[2].diff[...] = (summed @ self.blobs[2].data).reshape(bottom[2].shape)
+        clear_wanted(bottom[2 + self.has_static :], propagate_down[2 + self.has_static :])
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def step_params(self) -> list[tuple[Shape, Any]]:
@@ -123,28 +112,14 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """Run all steps forward.
-
-        Args:
-            inputs: (T, N, n_gates * num_output): x and the static input times their weights, with the bias.
-            cont: (T, N, 1), 0 where a sequence begins.
-            states: the initial states, each (N, num_output).
-
-        Returns:
-            outputs (T, N, num_output), and the final states.
-        """
+        """All steps: outputs (T, N, num_output) and the final states, from ``inputs`` (T, N, n_gates num_output), which
+        are x and the static input times their weights, with the bias; ``cont`` (T, N, 1); and initial states (N,
+        num_output)."""
         raise NotImplementedError
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """Run all steps backward; adds to the diffs of the parameters of ``step_params``.
-
-        Args:
-            gy: the outputs' gradient (T, N, num_output).
-            cont: as in ``run``.
-
-        Returns:
-            the gradient of ``inputs``, (T, N, n_gates * num_output).
-        """
+        """All steps backward: the gradient of ``inputs`` from that of the outputs, both shaped as in ``run``. Adds to
+        the diffs of the parameters of ``step_params``."""
         raise NotImplementedError
 
     def accumulate(self, index: int, gradient: np.ndarray) -> None:

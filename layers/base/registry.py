@@ -12,13 +12,9 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Units of one kind (layers, update rules, strategies) by name.
-
-    Args:
-        kind: what error messages call a unit ("layer type").
-        package: dotted name of the package whose modules register units; they are imported at the first look-up.
-        apart: names of its sub-packages that have no units; the modules of all others are imported too.
-    """
+    """Units of one kind (layers, update rules, strategies) by name, registered by the modules of ``package``, which are
+    imported at the first look-up, all but those in its sub-packages ``apart``. ``kind`` is what error messages call a
+    unit."""
 
     def __init__(self, kind: str, package: str, apart: tuple[str, ...] = ()) -> None:
         self.kind, self.package, self._apart = kind, package, apart

@@ -16,13 +16,8 @@ class Watcher(Protocol):
 
 
 class Writes:
-    """Counts writes, and tracks whether a user holds an array through which he may write at any time.
-
-    Blobs that share their data share this object too.
-
-    Attributes:
-        n: how often the data may have been written.
-    """
+    """Counts writes (``n``), and tracks whether a user holds an array through which he may write at any time. Blobs
+    that share their data share this object too."""
 
     def __init__(self) -> None:
         self.n = 0

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from scaffe.errors import LayerError
+from scaffe.layers.base.axes import pass_data
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.layout import pass_data
 
 
 class _Idle(Layer):

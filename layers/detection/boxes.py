@@ -1,13 +1,16 @@
-"""Boxes as arrays: offsets from prior boxes (SSD, Liu et al. 2016), ground truth, and rows of detections."""
+"""Boxes as arrays: offsets from prior boxes, ground truth, rows of detections; prior boxes matched with true ones, hard
+negatives and the losses (SSD, Liu et al. 2016)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from scaffe.errors import LayerError
+from scaffe.layers.activation.activations import sigmoid_cross_entropies, softmax
 from scaffe.layers.base.blob import Blob
 
 CORNER, CENTER_SIZE, CORNER_SIZE = 1, 2, 3  # PriorBoxParameter.CodeType
@@ -28,20 +31,8 @@ def count_priors(blob: Blob) -> int:
 
 
 def encode(code: int, priors: np.ndarray, variances: np.ndarray | None, boxes: np.ndarray) -> np.ndarray:
-    """Boxes as offsets from prior boxes.
-
-    Args:
-        code: CORNER, CENTER_SIZE or CORNER_SIZE.
-        priors: (n, 4).
-        variances: (n, 4), by which offsets are divided; None: they are not.
-        boxes: (n, 4); for CENTER_SIZE of some width and height.
-
-    Returns:
-        (n, 4).
-
-    Raises:
-        LayerError: a prior box has no area, and the code divides by its size.
-    """
+    """Boxes (n, 4) as offsets (n, 4) from prior boxes (n, 4), by CORNER, CENTER_SIZE or CORNER_SIZE, divided by the
+    variances (n, 4) if given. Raises LayerError if the code divides by the size of a prior box without an area."""
     offsets: np.ndarray = boxes - priors
     if code != CORNER:
         sizes = prior_sizes(priors)
@@ -53,20 +44,8 @@ def encode(code: int, priors: np.ndarray, variances: np.ndarray | None, boxes: n
 
 
 def decode(code: int, priors: np.ndarray, variances: np.ndarray | None, offsets: np.ndarray) -> np.ndarray:
-    """Boxes from their offsets, the inverse of ``encode``.
-
-    Args:
-        code: CORNER, CENTER_SIZE or CORNER_SIZE.
-        priors: (P, 4).
-        variances: (P, 4), by which offsets are multiplied; None: they are not.
-        offsets: (..., P, 4).
-
-    Returns:
-        (..., P, 4). Nothing is clipped to the image.
-
-    Raises:
-        LayerError: as ``encode``.
-    """
+    """Boxes (..., P, 4) from offsets of that shape, the inverse of ``encode``; priors and variances are (P, 4). Nothing
+    is clipped to the image."""
     if variances is not None:
         offsets = variances * offsets
     if code != CENTER_SIZE:
@@ -106,14 +85,8 @@ NO_ITEM = -1  # marks a row that is padding
 
 @dataclass(frozen=True)
 class Truth:
-    """The true boxes of a batch, in the order of the rows.
-
-    Attributes:
-        items: int64 (G,), place in the batch.
-        labels: int64 (G,).
-        boxes: (G, 4).
-        difficult: bool (G,).
-    """
+    """The true boxes of a batch, in the order of the rows: place in the batch and label, int64 (G,), box (G, 4), and
+    whether it is marked difficult, bool (G,)."""
 
     items: np.ndarray
     labels: np.ndarray
@@ -133,17 +106,8 @@ def check_shape(blob: Blob) -> None:
 
 
 def read_truth(blob: Blob, n_classes: int, background: int, with_difficult: bool = True) -> Truth:
-    """Read ground truth.
-
-    Args:
-        blob: (1, 1, G, 8).
-        n_classes: labels lie in 0..n_classes-1.
-        background: the label that no box may have.
-        with_difficult: keep boxes that are marked difficult.
-
-    Raises:
-        LayerError: a label is the background's or no class.
-    """
+    """The rows of ground truth (1, 1, G, 8), those marked difficult only if ``with_difficult``. Raises LayerError for a
+    label that is no class, or is the background's."""
     rows = blob.data.reshape(-1, TRUTH_COLUMNS)
     rows = rows[rows[:, 0] != NO_ITEM]
     if not np.isfinite(rows).all():
@@ -163,16 +127,115 @@ COLUMNS = 7  # item, label, score, xmin, ymin, xmax, ymax
 
 
 def show_detections(top: Blob, rows: Sequence[np.ndarray], n_items: int) -> None:
-    """Shape a top as (1, 1, D, 7) and fill it; with no detection at all a row (item, -1, ...) of -1 for each item.
-
-    Args:
-        top: the top.
-        rows: each item's detections, (n, 7).
-        n_items: items in the batch.
-    """
+    """Shape a top as (1, 1, D, 7) and fill it with each item's detections, (n, 7); with none at all a row (item, -1,
+    ...) of -1 for each item."""
     found = np.concatenate([np.zeros((0, COLUMNS)), *rows])
     if not len(found):
         found = np.full((n_items, COLUMNS), -1.0)
         found[:, 0] = np.arange(n_items)
     top.reshape((1, 1, len(found), COLUMNS))
     top.data[...] = found
+
+
+BIPARTITE, PER_PREDICTION = 0, 1  # MultiBoxLossParameter.MatchType
+LEAST_OVERLAP = 1e-6  # a smaller one counts as 0
+UNMATCHED, IGNORED = -1, -2
+
+
+@dataclass(frozen=True)
+class MatchOptions:
+    """How boxes are matched: ``kind`` BIPARTITE, one box for each true box, or PER_PREDICTION, further boxes that
+    overlap by ``threshold`` too; ``ignores_crossing`` leaves out boxes that reach over the image's edge."""
+
+    kind: int
+    threshold: float
+    ignores_crossing: bool
+
+
+def match_boxes(boxes: np.ndarray, truth: np.ndarray, options: MatchOptions) -> tuple[np.ndarray, np.ndarray]:
+    """Match boxes (P, 4) with the true boxes (G, 4) of one image: int64 (P,), the true box of each, UNMATCHED or
+    IGNORED; and (P,), its overlap with that box, or, without one, its largest overlap with any."""
+    from scaffe.layers.kernels.cpu.boxes import match, overlap_table
+
+    matches, best = np.full(len(boxes), UNMATCHED), np.zeros(len(boxes), boxes.dtype)
+    if not len(truth):
+        return matches, best
+    if options.ignores_crossing:
+        matches[crosses_boundary(boxes)] = IGNORED
+    table = np.empty((len(boxes), len(truth)), boxes.dtype)
+    overlap_table(np.ascontiguousarray(boxes), truth.astype(boxes.dtype), table)
+    table[(table <= LEAST_OVERLAP) | (matches == IGNORED)[:, None]] = 0
+    best[:] = table.max(axis=1)
+    match(table, matches)
+    taken = np.flatnonzero(matches >= 0)
+    best[taken] = table[taken, matches[taken]]
+    if options.kind == PER_PREDICTION:
+        more = (matches == UNMATCHED) & (best > LEAST_OVERLAP) & (best >= boxes.dtype.type(options.threshold))
+        matches[more] = table[more].argmax(axis=1)
+    return matches, best
+
+
+NONE, MAX_NEGATIVE, HARD_EXAMPLE = 0, 1, 2  # MultiBoxLossParameter.MiningType
+LEAST_AREA = 1e-5  # smaller boxes are no candidates if overlapping ones are suppressed
+
+
+def mine(p: Any, loss: np.ndarray, matches: np.ndarray, overlaps: np.ndarray,
+         boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the boxes of one image that count, from their losses (P,), the matches and overlaps of ``match_boxes``,
+    and contiguous boxes (P, 4): the matches, perhaps fewer, and the unmatched boxes that count, int64, ascending.
+
+    MAX_NEGATIVE takes, for each matched box, ``neg_pos_ratio`` of those unmatched boxes whose overlap with every true
+    box is below ``neg_overlap``, the largest losses first. HARD_EXAMPLE takes the ``sample_size`` boxes of the largest
+    loss, matched or not (Shrivastava, Gupta and Girshick 2016). With ``nms_param`` overlapping candidates are
+    suppressed first, among the ``top_k`` of the largest loss; as in weiliu89/caffe, ``top_k`` is 0 if it is not
+    given."""
+    hard = p.mining_type == HARD_EXAMPLE
+    eligible = np.flatnonzero(np.ones(len(matches), bool) if hard else
+                              (matches == UNMATCHED) & (overlaps < overlaps.dtype.type(p.neg_overlap)))
+    n_wanted = p.sample_size if hard else int((matches >= 0).sum() * np.float32(p.neg_pos_ratio))
+    chosen = np.zeros(len(matches), bool)
+    chosen[_worst(p, loss, eligible, boxes)[:max(0, n_wanted)]] = True
+    left = np.where((matches >= 0) & ~chosen, UNMATCHED, matches) if hard else matches
+    return left, np.flatnonzero(chosen & (matches == UNMATCHED))
+
+
+def _worst(p: Any, loss: np.ndarray, eligible: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """The eligible boxes by falling loss; of equal losses the first comes first."""
+    from scaffe.layers.kernels.cpu.boxes import suppress
+
+    order = eligible[np.argsort(-loss[eligible], kind="stable")]
+    if not p.HasField("nms_param") or not p.nms_param.nms_threshold > 0:
+        return order
+    if p.nms_param.top_k > -1:
+        order = order[:p.nms_param.top_k]
+    kept, of_type = np.empty(len(order), np.int64), boxes.dtype.type
+    return kept[:suppress(boxes, order, of_type(p.nms_param.nms_threshold), of_type(1), of_type(LEAST_AREA), kept)]
+
+
+L2, SMOOTH_L1 = 0, 1  # MultiBoxLossParameter.LocLossType
+SOFTMAX, LOGISTIC = 0, 1  # MultiBoxLossParameter.ConfLossType
+
+
+def location_loss(kind: int, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Loss and gradient of each offset from d, predicted minus true ones of any shape: L2, d² / 2; SMOOTH_L1, the same
+    for |d| < 1 and |d| - 1/2 beyond."""
+    if kind == L2:
+        return difference * difference / 2, difference
+    distance = np.abs(difference)
+    near = distance < 1
+    with np.errstate(over="ignore"):
+        loss = np.where(near, difference * difference / 2, distance - difference.dtype.type(0.5))
+    return loss, np.where(near, difference, np.sign(difference))
+
+
+def class_loss(kind: int, scores: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The loss (n,) of each box's scores (n, classes), and the gradient of their sum, for targets (n, classes), 1 at a
+    box's label: SOFTMAX, -log of the softmax, clamped at the least normal float32 as in Caffe; or LOGISTIC, the cross
+    entropies of the sigmoids."""
+    if kind == SOFTMAX:
+        probabilities = softmax(scores, 1)
+        true = (probabilities * targets).sum(axis=1)
+        return -np.log(np.maximum(true, np.finfo(np.float32).tiny)), probabilities - targets
+    with np.errstate(over="ignore"):
+        sigmoid = 1 / (1 + np.exp(-scores))
+    return sigmoid_cross_entropies(scores, targets).sum(axis=1), sigmoid - targets

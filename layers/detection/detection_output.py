@@ -12,7 +12,7 @@ from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, count_priors, decode, read_priors, show_detections
-from scaffe.layers.detection.saved_detections import SavedDetections
+from scaffe.layers.detection.evaluation import SavedDetections
 from scaffe.log import warning
 
 Kept = list[tuple[int, np.ndarray]]  # label and prior boxes, the best first, of one image
@@ -38,7 +38,6 @@ class DetectionOutput(NoGradient):
     temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options. Raises LayerError for one out of range."""
         p = self.param.detection_output_param
         if p.num_classes < 1:
             raise LayerError("needs num_classes, at least 1")
@@ -57,7 +56,6 @@ class DetectionOutput(NoGradient):
         top[0].reshape((1, 1, 1, COLUMNS))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Detect. Raises LayerError for a prior box without an area, if the code divides by its size."""
         p = self.param.detection_output_param
         n_items, n_priors = bottom[0].shape[0], count_priors(bottom[2])
         priors, variances = read_priors(bottom[2])
@@ -110,17 +108,9 @@ def check_suppression(p: Any) -> None:
 
 
 def best_boxes(boxes: np.ndarray, scores: np.ndarray, least_score: float, p: Any) -> np.ndarray:
-    """Non-maximum suppression among the boxes of one class.
-
-    Args:
-        boxes: (P, 4), contiguous.
-        scores: (P,).
-        least_score: only scores above it count.
-        p: the NonMaximumSuppressionParameter message; with ``top_k`` only the ``top_k`` best boxes are compared.
-
-    Returns:
-        int64, indices of the boxes that stay, by falling score; of equal scores the first comes first.
-    """
+    """Non-maximum suppression among the boxes (P, 4), contiguous, of one class whose scores (P,) are above
+    ``least_score``, as a NonMaximumSuppressionParameter message says: int64 indices of those that stay, by falling
+    score, equal ones in order."""
     from scaffe.layers.kernels.cpu.boxes import suppress
 
     places = np.flatnonzero(scores > least_score)

@@ -13,19 +13,24 @@ from scaffe.layers.base.axes import loss_divisor
 from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.detection.boxes import Truth, check_shape, decode, encode, read_priors, read_truth
-from scaffe.layers.detection.detection_output import check_predictions, check_suppression
-from scaffe.layers.detection.matching import (
+from scaffe.layers.detection.boxes import (
     HARD_EXAMPLE,
     NONE,
     SOFTMAX,
     UNMATCHED,
     MatchOptions,
+    Truth,
+    check_shape,
     class_loss,
+    decode,
+    encode,
     location_loss,
     match_boxes,
     mine,
+    read_priors,
+    read_truth,
 )
+from scaffe.layers.detection.detection_output import check_predictions, check_suppression
 
 ANY_LABEL = 1 << 31
 Match = tuple[int, int, np.ndarray, np.ndarray]  # item, class of the offsets, matches, overlaps
@@ -34,14 +39,8 @@ Gradient = tuple[tuple[np.ndarray, ...], np.ndarray]  # places (item, box, class
 
 @dataclass(frozen=True)
 class Positives:
-    """The boxes that are matched with an object, as arrays (M,).
-
-    Attributes:
-        items, priors: indices of the item in the batch, and of the prior box.
-        classes: the class whose offsets count; 0 if all classes share them.
-        labels: the object's label.
-        boxes: (M, 4), the object's box.
-    """
+    """The boxes matched with an object, as arrays (M,): their item in the batch, prior box, class whose offsets count
+    (0 if all share them), the object's label, and the object's box (M, 4)."""
 
     items: np.ndarray
     priors: np.ndarray
@@ -68,9 +67,9 @@ class MultiBoxLoss(LossLayer):
     n_bottoms = (4, 4)
     host_only = True
     exact_bottoms = (2, 3)
+    gradient_bottoms = (0, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options. Raises LayerError if they do not fit together."""
         p = self.param.multibox_loss_param
         self._check_options()
         self._matching = MatchOptions(p.match_type, p.overlap_threshold, p.ignore_cross_boundary_bbox)
@@ -101,18 +100,12 @@ class MultiBoxLoss(LossLayer):
             raise LayerError(f"wants neg_pos_ratio at least 0, got {p.neg_pos_ratio:g}")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Make the top a scalar. Raises LayerError if the bottoms do not fit together."""
         p = self.param.multibox_loss_param
         check_predictions(bottom, p.num_classes, p.share_location)
         check_shape(bottom[3])
         top[0].reshape(())
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """Offsets and confidences have a gradient."""
-        return bottom_index < 2
-
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label that is no class, or the background's."""
         p = self.param.multibox_loss_param
         n_items, self._priors = bottom[0].shape[0], read_priors(bottom[2])
         n_priors = len(self._priors[0])
@@ -136,7 +129,7 @@ class MultiBoxLoss(LossLayer):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the gradients of offsets and confidences; those of boxes that do not count are 0."""
         refuse_gradient(propagate_down, [2, 3])
-        scale = self.weight(top) / self._divisor
+        scale = float(top[0].diff) / self._divisor
         weights = self.param.multibox_loss_param.loc_weight, 1
         n_items, n_priors = bottom[0].shape[0], len(self._priors[0])
         for blob, part, wanted, weight in zip(bottom, (self._location, self._classes), propagate_down, weights,

@@ -35,7 +35,6 @@ class PriorBox(ZeroGradient):
     recordable = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError if they do not fit together."""
         p = self.param.prior_box_param
         self._sizes = self.sizes(p)
         self._variances = _variances(p)
@@ -43,7 +42,6 @@ class PriorBox(ZeroGradient):
         self._step = _pair(p, ("step", "step_h", "step_w"))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and compute the boxes. Raises LayerError without the image, if it is needed, or its size."""
         if bottom[0].ndim != 4 or len(bottom) > 1 and bottom[1].ndim != 4:
             raise LayerError(f"wants a feature map and an image of 4 axes, got {[b.shape for b in bottom]}")
         if self._image is None and len(bottom) < 2:
@@ -64,7 +62,6 @@ class PriorBox(ZeroGradient):
         self._priors = self.context.kernels.to_device(both.reshape(top[0].shape), top[0].dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the boxes."""
         top[0].data[...] = self._priors
 
     @staticmethod
@@ -74,14 +71,8 @@ class PriorBox(ZeroGradient):
 
 
 def box_sizes(p: Any) -> np.ndarray:
-    """Width and height in pixels of the boxes at one position: float32 (B, 2).
-
-    Args:
-        p: the PriorBoxParameter message.
-
-    Raises:
-        LayerError: there is no ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``.
-    """
+    """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError if there is no
+    ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``."""
     ratios = _ratios(p)
     smallest, largest = [_whole("min_size", x) for x in p.min_size], [_whole("max_size", x) for x in p.max_size]
     if not smallest:
@@ -101,18 +92,9 @@ def box_sizes(p: Any) -> np.ndarray:
 
 def place_boxes(sizes: np.ndarray, positions: tuple[int, int], image: Sequence[float], step: Sequence[float],
                 offset: float) -> np.ndarray:
-    """Corners of the boxes around each position, in fractions of the image.
-
-    Args:
-        sizes: (B, 2), from ``box_sizes``.
-        positions: rows and columns of the feature map.
-        image: its height and width in pixels.
-        step: pixels from row to row and from column to column.
-        offset: of the first position from the image's corner, in steps.
-
-    Returns:
-        float64 (rows, columns, B, 4).
-    """
+    """Corners, float64 (rows, columns, B, 4), in fractions of the image, of boxes of ``sizes`` (B, 2) around each
+    position of a feature map of ``positions`` rows and columns. All other numbers are (height, width) in pixels: the
+    image's, and the step from position to position; the first is ``offset`` steps from the corner."""
     rows, columns = ((np.arange(n, dtype=Single) + Single(offset)) * Single(s)
                      for n, s in zip(positions, step, strict=True))
     centres = np.stack(np.broadcast_arrays(columns[None, :], rows[:, None]), axis=-1)[:, :, None].astype(np.float64)
@@ -168,11 +150,8 @@ class PriorBoxClustered(PriorBox):
 
     @staticmethod
     def sizes(p: Any) -> np.ndarray:
-        """Width and height in pixels of the boxes at one position: float32 (B, 2).
-
-        Raises:
-            LayerError: there is no width, not a height for each, or one is not above 0.
-        """
+        """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError unless there are
+        widths, a height for each, and all are above 0."""
         sides: Sequence[float] = [*p.width, *p.height]
         if not p.width or len(p.width) != len(p.height) or not all(0 < side < np.inf for side in sides):
             raise LayerError(f"needs widths and heights above 0, as many of each, got {list(p.width)} and "

@@ -18,16 +18,8 @@ from scaffe.layers.base.layer import layer_types
 
 
 def base_anchors(base: int, ratios: Sequence[float], scales: Sequence[float]) -> np.ndarray:
-    """The anchors at place 0.
-
-    Args:
-        base: width and height of the square that all anchors come from.
-        ratios: height over width.
-        scales: factors on both.
-
-    Returns:
-        (ratios x scales, 4), float64; the scales of the first ratio come first.
-    """
+    """The anchors at place 0, float64 (ratios x scales, 4): squares of ``base`` pixels, changed to those ratios of
+    height to width and then scaled; the scales of the first ratio come first."""
     sizes = []
     for ratio in ratios:
         width = np.floor(np.sqrt(base * base / ratio) + 0.5)
@@ -67,14 +59,8 @@ def moved_within(boxes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
 
 
 def spread_of_boxes(p: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and deviation, each (4,), that predictions were normalised by; 0 and 1 if they were not.
-
-    Args:
-        p: the BBoxRegParameter message.
-
-    Raises:
-        LayerError: there are not 4 of each, or a deviation is not above 0.
-    """
+    """The mean and deviation, each (4,), that predictions were normalised by, of a BBoxRegParameter message; 0 and 1 if
+    they were not. Raises LayerError unless there are 4 of each, the deviations above 0."""
     if not p.bbox_mean or not p.bbox_std:
         return np.zeros(4, np.float32), np.ones(4, np.float32)
     if len(p.bbox_mean) != 4 or len(p.bbox_std) != 4 or not min(p.bbox_std) > 0:
@@ -126,7 +112,6 @@ class Proposal(ZeroGradient):
         self._show(top, self.param.proposal_param.post_nms_topn)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Choose the regions, and shape the tops for as many."""
         from scaffe.layers.kernels.cpu.boxes import suppress_in_pixels
 
         boxes, scores = self._boxes(bottom)

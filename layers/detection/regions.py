@@ -34,11 +34,9 @@ class DecodeBBox(ZeroGradient):
     temporaries = 3
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read means and deviations. Raises LayerError unless they are 4 or none."""
         self._mean, self._deviation = spread_of_boxes(self.param.bbox_reg_param)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top for all regions. Raises LayerError if bottoms do not fit, or there is a third in testing."""
         check_n_axes(1, *bottom)
         n_regions = bottom[1].shape[0]
         wrong = bottom[0].count(1) != 8 or bottom[1].count(1) != 5 or not n_regions
@@ -51,7 +49,6 @@ class DecodeBBox(ZeroGradient):
         top[0].reshape(bottom[1].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Move the regions. Raises LayerError if none stays."""
         regions = bottom[1].data.reshape(-1, 5)
         deltas = bottom[0].data.reshape(-1, 8)[:, 4:] * self._deviation + self._mean
         boxes = moved_within(regions[:, 1:], deltas)
@@ -92,7 +89,6 @@ class BoxGroupOutput(ZeroGradient):
     temporaries = 6
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the fields. Raises LayerError if an option is missing or does not fit."""
         p = self.param.box_group_output_param
         if len(bottom) != 2 * len(p.box_group_param):
             raise LayerError(f"wants two bottoms for each box_group_param, got {len(bottom)} for "
@@ -106,7 +102,6 @@ class BoxGroupOutput(ZeroGradient):
         self._mean, self._deviation = spread_of_boxes(self.param.bbox_reg_param)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops for one region. Raises LayerError if the bottoms do not fit one another."""
         check_n_axes(1, *bottom)
         self._n_items = bottom[0].shape[0] // len(self._fields[0])
         for scores, boxes, fields in zip(bottom[::2], bottom[1::2], self._fields, strict=True):
@@ -118,7 +113,6 @@ class BoxGroupOutput(ZeroGradient):
         self._show(top, 1)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Choose the regions, and shape the tops for as many."""
         found = []
         for item in range(self._n_items):
             boxes = self._chosen(self._candidates(bottom, item))
@@ -214,7 +208,6 @@ class ScaleRoute(ZeroGradient):
     temporaries, persistent_temporaries = 3, 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the range. Raises LayerError for an empty one."""
         p = self.param.scale_route_param
         self._low = p.low_scale if p.HasField("low_scale") else 0.0
         self._high = p.high_scale if p.HasField("high_scale") else np.inf
@@ -224,7 +217,6 @@ class ScaleRoute(ZeroGradient):
         self._middle = float(np.prod(ends) ** (1 / len(ends))) if ends else MIDDLE
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops for one row. Raises LayerError unless each bottom has a row for each region."""
         check_n_axes(1, *bottom)
         n_regions = bottom[0].shape[0]
         if bottom[0].count(1) != 5 or not n_regions or any(blob.shape[0] != n_regions for blob in bottom):
@@ -232,7 +224,6 @@ class ScaleRoute(ZeroGradient):
         self._show(bottom, top, 1)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Choose the rows, and shape the tops for as many."""
         corners = bottom[0].data.reshape(-1, 5)[:, 1:].astype(np.float64)
         sides = corners[:, 2:] - corners[:, :2]
         scales = np.sqrt(np.where((sides < 0).any(axis=1), 0, (sides + 1).prod(axis=1)))

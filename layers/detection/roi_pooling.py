@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.errors import LayerError
+from scaffe.layers.base.bases import clear_wanted
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Layer, layer_types
 
@@ -14,25 +15,39 @@ Edges = tuple[np.ndarray, np.ndarray]  # the first pixel of each bin and the one
 LEAST_LENGTH = 0.1  # of a region, in pixels of the features (R-FCN)
 
 
-def check_regions(bottom: Sequence[Blob], pooled: Sequence[int]) -> None:
-    """Raise LayerError unless the bottoms are features (N, C, H, W) and regions (R, 5), and ``pooled`` is above 0."""
-    if min(pooled) < 1:
-        raise LayerError(f"pools to at least 1 x 1, got {' x '.join(map(str, pooled))}")
-    if bottom[0].ndim != 4 or bottom[1].count(1) != 5:
-        raise LayerError(f"wants features of 4 axes and regions (R, 5), got {bottom[0].shape}, {bottom[1].shape}")
+class _Regions(Layer):
+    """The base of all: features (N, C, H, W) and regions (R, 5), which have no gradient."""
 
+    n_bottoms = (2, 2)
+    host_only = True
+    exact_bottoms = (1,)
+    gradient_bottoms = (0,)
 
-def read_regions(bottom: Sequence[Blob]) -> tuple[np.ndarray, np.ndarray]:
-    """The item of each region, int64 (R,), and its corners x1, y1, x2, y2, (R, 4).
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        clear_wanted(bottom, propagate_down)
+        if propagate_down[0]:
+            self._add_gradient(top[0].diff_storage, bottom[0].diff_storage)
 
-    Raises:
-        LayerError: a region names an item that is not in the batch.
-    """
-    regions, n_items = bottom[1].data.reshape(-1, 5), bottom[0].shape[0]
-    items = regions[:, 0].astype(np.int64)
-    if not ((items >= 0) & (items < n_items)).all():
-        raise LayerError(f"regions name items {items.min()} to {items.max()} of a batch of {n_items}")
-    return items, regions[:, 1:]
+    def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
+        """Add the gradient of the top to that of the features, both channels-last."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _check(bottom: Sequence[Blob], *pooled: int) -> None:
+        """Raise LayerError if the bottoms' shapes are wrong, or one of the numbers is not above 0."""
+        if min(pooled) < 1:
+            raise LayerError(f"pools to at least 1 x 1, got {' x '.join(map(str, pooled))}")
+        if bottom[0].ndim != 4 or bottom[1].count(1) != 5:
+            raise LayerError(f"wants features of 4 axes and regions (R, 5), got {bottom[0].shape}, {bottom[1].shape}")
+
+    @staticmethod
+    def _read(bottom: Sequence[Blob]) -> tuple[np.ndarray, np.ndarray]:
+        """The item of each region, int64 (R,), which must be in the batch, and its corners x1, y1, x2, y2, (R, 4)."""
+        regions, n_items = bottom[1].data.reshape(-1, 5), bottom[0].shape[0]
+        items = regions[:, 0].astype(np.int64)
+        if not ((items >= 0) & (items < n_items)).all():
+            raise LayerError(f"regions name items {items.min()} to {items.max()} of a batch of {n_items}")
+        return items, regions[:, 1:]
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
@@ -42,14 +57,9 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def whole_bins(first: np.ndarray, last: np.ndarray, scale: float, n_bins: int, length: int) -> Edges:
-    """Fast R-CNN's bins: the range is rounded to whole pixels first.
-
-    Args:
-        first, last: the ends of the ranges, (R,), both included, in pixels of the input image.
-        scale: from those to pixels of the features.
-        n_bins: number of bins.
-        length: of the features along this axis.
-    """
+    """Fast R-CNN's bins of ranges from ``first`` to ``last``, (R,), both included, in pixels of the input image; the
+    range is rounded to whole pixels of the features first. These are ``scale`` pixels each, and ``length`` along the
+    axis."""
     real = first.dtype.type
     starts, ends = (rounded(values * real(scale)) for values in (first, last))
     steps = np.maximum(ends - starts + 1, 1) / real(n_bins)
@@ -72,7 +82,7 @@ def _cut(starts: np.ndarray, steps: np.ndarray, offsets: np.ndarray, n_bins: int
 
 
 @layer_types.register("ROIPooling")
-class RoiPooling(Layer):
+class RoiPooling(_Regions):
     """Max pooling of rectangular regions, each divided into pooled_h by pooled_w bins.
 
     Bottoms: features (N, C, H, W); regions (R, 5), each (item in the batch, x1, y1, x2, y2) in pixels of the input
@@ -83,44 +93,29 @@ class RoiPooling(Layer):
     bin gives 0. Regions have no gradient.
     """
 
-    n_bottoms = (2, 2)
-    host_only = True
-    exact_bottoms = (1,)
     temporaries, persistent_temporaries = 3, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""
         p = self.param.roi_pooling_param
-        check_regions(bottom, (p.pooled_h, p.pooled_w))
+        self._check(bottom, p.pooled_h, p.pooled_w)
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], p.pooled_h, p.pooled_w))
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """Regions have no gradient."""
-        return bottom_index == 0
-
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool, and keep where each maximum was. Raises LayerError if a region names an item not in the batch."""
-        from scaffe.layers.kernels.cpu.regions import max_of_bins
+        from scaffe.layers.kernels.cpu.boxes import max_of_bins
 
         p, (height, width) = self.param.roi_pooling_param, bottom[0].shape[2:]
-        self._items, corners = read_regions(bottom)
+        self._items, corners = self._read(bottom)
         x1, y1, x2, y2 = padded(corners, p.pad_ratio).T
         rows = whole_bins(y1, y2, p.spatial_scale, p.pooled_h, height)
         columns = whole_bins(x1, x2, p.spatial_scale, p.pooled_w, width)
         self._places = np.empty(top[0].storage_shape, np.int64)
         max_of_bins(bottom[0].data_storage, self._items, *rows, *columns, top[0].data_storage, self._places)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add each bin's gradient to the element that was its maximum; the regions' is 0."""
-        from scaffe.layers.kernels.cpu.regions import max_of_bins_back
+    def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
+        from scaffe.layers.kernels.cpu.boxes import max_of_bins_back
 
-        for blob, wanted in zip(bottom, propagate_down, strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
-        if propagate_down[0]:
-            n_items, n_channels, height, width = bottom[0].shape
-            pixels = bottom[0].diff_storage.reshape(n_items, height * width, n_channels)
-            max_of_bins_back(top[0].diff_storage, self._items, self._places, pixels)
+        n_items, height, width, n_channels = features.shape
+        max_of_bins_back(gradient, self._items, self._places, features.reshape(n_items, height * width, n_channels))
 
 
 def padded(corners: np.ndarray, ratio: float) -> np.ndarray:
@@ -130,7 +125,7 @@ def padded(corners: np.ndarray, ratio: float) -> np.ndarray:
 
 
 @layer_types.register("PSROIPooling")
-class PsRoiPooling(Layer):
+class PsRoiPooling(_Regions):
     """Average pooling of regions, each divided into group_size x group_size bins, each bin from a map of its own.
 
     Bottoms: score maps (N, output_dim · group_size², H, W); regions (R, 5), each (item in the batch, x1, y1, x2, y2) in
@@ -140,43 +135,28 @@ class PsRoiPooling(Layer):
     no gradient.
     """
 
-    n_bottoms = (2, 2)
-    host_only = True
-    exact_bottoms = (1,)
-
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a bottom has another shape."""
         p = self.param.psroi_pooling_param
-        check_regions(bottom, (p.output_dim, p.group_size))
+        self._check(bottom, p.output_dim, p.group_size)
         if bottom[0].shape[1] != p.output_dim * p.group_size**2:
             raise LayerError(f"wants {p.output_dim * p.group_size**2} channels for output_dim {p.output_dim} and "
                              f"group_size {p.group_size}, got a bottom of shape {bottom[0].shape}")
         top[0].reshape((bottom[1].shape[0], p.output_dim, p.group_size, p.group_size))
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """Regions have no gradient."""
-        return bottom_index == 0
-
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool. Raises LayerError if a region names an item not in the batch."""
-        from scaffe.layers.kernels.cpu.regions import means_by_position
+        from scaffe.layers.kernels.cpu.boxes import means_by_position
 
         p, (height, width) = self.param.psroi_pooling_param, bottom[0].shape[2:]
-        self._items, corners = read_regions(bottom)
+        self._items, corners = self._read(bottom)
         x1, y1, x2, y2 = corners.T
         self._bins = (*exact_bins(y1, y2, p.spatial_scale, p.group_size, height),
                       *exact_bins(x1, x2, p.spatial_scale, p.group_size, width))
         means_by_position(bottom[0].data_storage, self._items, *self._bins, top[0].data_storage)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Share each bin's gradient among its elements; the regions' is 0."""
-        from scaffe.layers.kernels.cpu.regions import means_by_position_back
+    def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
+        from scaffe.layers.kernels.cpu.boxes import means_by_position_back
 
-        for blob, wanted in zip(bottom, propagate_down, strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
-        if propagate_down[0]:
-            means_by_position_back(top[0].diff_storage, self._items, *self._bins, bottom[0].diff_storage)
+        means_by_position_back(gradient, self._items, *self._bins, features)
 
 
 MOST_SAMPLES = 1 << 13  # of a bin along an axis
@@ -184,7 +164,7 @@ Grids = tuple[np.ndarray, np.ndarray]  # y0, dy, x0, dx of each region (R, 4); s
 
 
 @layer_types.register("ROIAlign")
-class RoiAlign(Layer):
+class RoiAlign(_Regions):
     """Bilinear samples of rectangular regions.
 
     Bottoms: features (N, C, H, W); regions (R, 5), each (item in the batch, x1, y1, x2, y2) in pixels of the input
@@ -195,27 +175,17 @@ class RoiAlign(Layer):
     Regions have no gradient.
     """
 
-    n_bottoms = (2, 2)
-    host_only = True
-    exact_bottoms = (1,)
-
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""
         self._at_corners = self.param.HasField("roi_pooling_param")
         p = self.param.roi_pooling_param if self._at_corners else self.param.roi_align_param
-        check_regions(bottom, (p.pooled_h, p.pooled_w))
+        self._check(bottom, p.pooled_h, p.pooled_w)
         pooled = p.pooled_h + self._at_corners, p.pooled_w + self._at_corners
         top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], *pooled))
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """Regions have no gradient."""
-        return bottom_index == 0
-
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Sample. Raises LayerError if a region names an item not in the batch, or has too many samples."""
-        from scaffe.layers.kernels.cpu.regions import bilinear_means
+        from scaffe.layers.kernels.cpu.boxes import bilinear_means
 
-        items, corners = read_regions(bottom)
+        items, corners = self._read(bottom)
         if self._at_corners:
             p, margin = self.param.roi_pooling_param, 0.5
             grids = corner_grids(padded(corners, p.pad_ratio) * p.spatial_scale - 0.5, (p.pooled_h, p.pooled_w))
@@ -225,28 +195,16 @@ class RoiAlign(Layer):
         self._samples = items, *grids, margin
         bilinear_means(bottom[0].data_storage, *self._samples, top[0].data_storage)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Share each bin's gradient among the pixels that it was sampled from; the regions' is 0."""
-        from scaffe.layers.kernels.cpu.regions import bilinear_means_back
+    def _add_gradient(self, gradient: np.ndarray, features: np.ndarray) -> None:
+        from scaffe.layers.kernels.cpu.boxes import bilinear_means_back
 
-        for blob, wanted in zip(bottom, propagate_down, strict=True):
-            if wanted:
-                blob.diff_flat[...] = 0
-        if propagate_down[0]:
-            bilinear_means_back(top[0].diff_storage, *self._samples, bottom[0].diff_storage)
+        bilinear_means_back(gradient, *self._samples, features)
 
 
 def mean_grids(corners: np.ndarray, pooled: tuple[int, int], ratio: int) -> Grids:
-    """The samples of bins that are means. A region is at least one pixel long.
-
-    Args:
-        corners: x1, y1, x2, y2 in pixels of the features, (R, 4).
-        pooled: rows and columns of bins.
-        ratio: samples of a bin along each axis; 0 or less: as many as it has pixels, rounded up.
-
-    Raises:
-        LayerError: a bin would have more than ``MOST_SAMPLES`` samples along an axis.
-    """
+    """The samples of bins that are means, for corners x1, y1, x2, y2 (R, 4) in pixels of the features; a region is at
+    least one pixel long. A bin has ``ratio`` samples along each axis, or if that is not above 0 as many as it has
+    pixels, rounded up."""
     starts, n_bins = corners[:, 1::-1], np.array(pooled)
     steps = np.maximum(corners[:, :1:-1] - starts, 1) / n_bins  # of the bins: rows, columns
     counts = np.full(steps.shape, ratio) if ratio > 0 else np.ceil(steps)

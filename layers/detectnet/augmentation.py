@@ -18,16 +18,9 @@ Size = tuple[int, int]  # width, height
 
 @dataclass(frozen=True)
 class Selection:
-    """The changes to one image, applied in this order.
-
-    Attributes:
-        hue: degrees that the hue turns by.
-        saturation: factor.
-        flip: whether the image is mirrored from left to right.
-        size: width and height in pixels to resize to.
-        rotation: degrees.
-        crop: column and row of the result's first pixel; outside the image the result is 0.
-    """
+    """The changes to one image: degrees that the hue turns by, a factor on the saturation, flip from left to right,
+    width and height in pixels to resize to, degrees of rotation, and the column and row of the result's first pixel;
+    outside the image the result is 0. They are applied in the order hue, saturation, flip, size, rotation, crop."""
 
     size: Size
     hue: float = 0.0
@@ -43,13 +36,8 @@ class Selection:
 
 
 def select(original: Size, wanted: Size, p: Any, chance: Callable[[], float]) -> Selection:
-    """Draw the changes to a training image.
-
-    Args:
-        original, wanted: width and height of the image, and of the result.
-        p: the DetectNetAugmentationParameter message.
-        chance: gives numbers in [0, 1].
-    """
+    """Draw the changes to a training image by a DetectNetAugmentationParameter message. Sizes are (width, height) of
+    the image and of the result; ``chance`` gives numbers in [0, 1]."""
     chosen = Selection(original)
     if chance() <= p.hue_rotation_prob:
         chosen = replace(chosen, hue=float(np.clip((chance() - 0.5) * 2 * p.hue_rotation, -180, 180)))
@@ -72,17 +60,8 @@ def select(original: Size, wanted: Size, p: Any, chance: Callable[[], float]) ->
 
 
 def change_image(image: np.ndarray, mean: np.ndarray, chosen: Selection, wanted: Size) -> np.ndarray:
-    """Change an image.
-
-    Args:
-        image: float32 (height, width, 3), 0 to 255, blue first.
-        mean: subtracted after the colours have changed; broadcasts to the image.
-        chosen: the changes.
-        wanted: width and height of the result.
-
-    Returns:
-        float32 (height', width', 3).
-    """
+    """Change an image, float32 (height, width, 3), 0 to 255, blue first, to one of ``wanted`` width and height. The
+    mean, which broadcasts to the image, is subtracted after the colours have changed."""
     cv2 = opencv()
     pixels = image / np.float32(255)
     if abs(chosen.hue) > SMALL or chosen.saturation < 1 - LEAST_DESATURATION:

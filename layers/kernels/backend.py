@@ -52,26 +52,18 @@ class Pixels(Protocol):
     """Converts batches of pixels (uint8) to the net's numbers, with the same bits as a reader that gives floats."""
 
     def run(self, pixels: Array, places: Array, y: Array) -> None:
-        """y = (pixels - mean) · scale, mirrored.
-
-        Args:
-            pixels: uint8 (n, height, width, channels), cropped.
-            places: int32 (n, 3): the crop's first row and column, and 1 for an image to mirror.
-            y: flat, in storage order, of the net's type; overwritten.
-        """
+        """y = (pixels - mean) · scale, mirrored: from uint8 (n, height, width, channels), cropped; ``places``, int32
+        (n, 3), are the crop's first row and column, and 1 for an image to mirror. y is flat, in storage order, of the
+        net's type."""
 
 
 class Backend(Protocol):
     """Kernels for one kind of memory; the modules ``kernels.cpu`` and ``kernels.cuda`` implement it.
 
-    Attributes:
-        PLACE: "host" or "device": the memory in which ranks share buffers.
-        PIECE_ELEMS: elements of the pieces in which array functions with temporaries compute.
-        REUSES_ACTIVATIONS: whether training saves memory by placing activations in a shared arena.
-        RECORDS: whether passes are recorded and replayed (then this is a ``DeviceBackend``).
-        CHECK_EVERY: iterations between two reads of the loss by the host.
-        xp: NumPy, or the module with NumPy's functions for the backend's arrays.
-    """
+    PLACE, "host" or "device", is the memory in which ranks share buffers. Array functions with temporaries compute in
+    pieces of PIECE_ELEMS. REUSES_ACTIVATIONS: training saves memory by placing activations in a shared arena. RECORDS:
+    passes are recorded and replayed (then this is a ``DeviceBackend``). CHECK_EVERY: iterations between two reads of
+    the loss by the host. xp: NumPy, or the module with its functions for the backend's arrays."""
 
     PIECE_ELEMS: int
     PLACE: str
@@ -121,15 +113,9 @@ class Backend(Protocol):
         """A ``Staging`` of the batches that ``next_batch`` returns in host memory."""
 
     def maker(self, layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
-        """The constructor, (param, context) → Layer, of a layer in a net on this backend.
-
-        Args:
-            layer_type: the layer's class. It is returned unless the backend has no kernels for the case; then a
-                ``HostFallback`` is, which runs such a layer on the host in the parameters' type.
-            param: the LayerParameter message.
-            bottom: the layer's blobs.
-            dtype: the net's element type.
-        """
+        """The constructor, (param, context) → Layer, of a layer with these blobs in a net of ``dtype`` on this backend:
+        ``layer_type``, or where the backend has no kernels for the case a ``HostFallback``, which runs it on the host
+        in the parameters' type."""
 
     def place(self) -> Callable[[], None]:
         """A function that makes the device and stream that are current now current again, on the thread that calls it;
@@ -140,13 +126,9 @@ class Backend(Protocol):
         """A plan of a convolution. Raises LayerError for an impossible geometry."""
 
     def inference_convolution(self, spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
-        """A plan of a convolution's forward for inference; None if there is none faster than ``convolution``'s.
-
-        Args:
-            spec: the geometry, with a bias.
-            relu_slope: slope below 0 of a ReLU in the same pass; None: no ReLU.
-            adds: whether another blob is added before the ReLU.
-        """
+        """A plan of a convolution's forward, with a bias, for inference; None if there is none faster than
+        ``convolution``'s. In the same pass, another blob is added if ``adds``, then a ReLU of that slope below 0 runs
+        (None: no ReLU)."""
 
     def deconvolution(self, spec: ConvSpec) -> WeightedPlan:
         """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
@@ -155,15 +137,8 @@ class Backend(Protocol):
         """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``."""
 
     def pooling(self, spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
-        """A plan of MAX or AVE pooling.
-
-        Args:
-            spec: the geometry.
-            wants_mask: whether ``forward`` will be given a mask to fill.
-
-        Raises:
-            LayerError: an impossible geometry.
-        """
+        """A plan of MAX or AVE pooling, whose ``forward`` will be given a mask to fill if ``wants_mask``. Raises
+        LayerError for an impossible geometry."""
 
     def stochastic_pooling(self, spec: PoolSpec) -> StochasticPoolingPlan:
         """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
@@ -182,16 +157,9 @@ class Backend(Protocol):
 
     def dropout(self, shape: Ints, channels_last: bool, ratio: float, draws: Any, dtype: Dtype = ...,
                 scales: bool = ...) -> DropoutPlan:
-        """A plan of Dropout.
-
-        Args:
-            shape: logical shape of the arrays; on the CPU, draws are taken in its (Caffe's) element order.
-            channels_last: storage order of the arrays.
-            ratio: probability of dropping an element, from 0 to below 1.
-            draws: what this backend's ``draws`` returned.
-            dtype: element type of the arrays.
-            scales: whether kept elements are multiplied by 1 / (1 - ratio).
-        """
+        """A plan of Dropout for arrays of a logical shape and ``dtype``: an element is dropped with probability
+        ``ratio``, from 0 to below 1, by ``draws``, what this backend's ``draws`` returned, on the CPU in Caffe's
+        element order; kept ones are multiplied by 1 / (1 - ratio) if ``scales``."""
 
     def uniform(self, shape: Ints, channels_last: bool, draws: Any, dtype: Dtype = ...) -> UniformPlan:
         """A plan that draws numbers in [0, 1); arguments as for ``dropout``."""
@@ -204,12 +172,8 @@ class Backend(Protocol):
         """gx = gy where y > 0, slope · gy elsewhere. y is the layer's input or its output; gx may be gy."""
 
     def save_sign_mask(self, y: Array, mask: Array) -> None:
-        """Set the bits of the elements above 0, and clear all others.
-
-        Args:
-            y: flat.
-            mask: words of 32 bits, as ``scaffe.layers.kernels.extents`` has them.
-        """
+        """Set the bits of the elements of y, flat, above 0, and clear all others: words of 32 bits, as ``extents`` has
+        them."""
 
     def relu_backward_mask(self, mask: Array, gy: Array, gx: Array, slope: float) -> None:
         """gx = gy where ``save_sign_mask`` has set the bit, slope · gy elsewhere. Flat arrays; gx may be gy."""
@@ -238,14 +202,8 @@ class Backend(Protocol):
 
     def scale_rows(self, x: Array, scale: Array, bias: Array, y: Array, kept: Array | None = None,
                    relu_slope: float | None = None) -> None:
-        """y = x · scale + bias for each channel, then a ReLU if a slope is given.
-
-        Args:
-            x, y: (rows, channels); y may be x.
-            scale, bias: (channels,).
-            kept: receives a copy of x; None: no copy.
-            relu_slope: slope below 0 of the ReLU; None: no ReLU.
-        """
+        """y (rows, channels) = x · scale + bias, both (channels,), then a ReLU of that slope below 0 if one is given. y
+        may be x; ``kept`` gets a copy of x first."""
 
     def scale_sums(self, x: Array, gy: Array) -> tuple[Array, Array]:
         """Sums over the rows of gy · x and of gy, each float64 (channels,): the gradients of scale and bias."""
@@ -277,27 +235,15 @@ class DeviceBackend(Backend, Protocol):
         """Record the work that ``run`` queues, without executing it. Calling the result launches the work."""
 
     def copy_weights(self, w: Array, order: tuple[int, int], copy: Array) -> None:
-        """Write weights (O, I, K), float32, to a copy for kernels of a half type, (O, K, I).
-
-        Args:
-            w, copy: flat.
-            order: sizes of I and K.
-        """
+        """Write weights (O, I, K), float32, flat, to a copy for kernels of a half type, (O, K, I); ``order`` is I and
+        K."""
 
     def update_plan(self, rule: Any, segments: Sequence[Segment]) -> UpdatePlan:
         """A plan of an update rule over segments of the flat parameter buffers."""
 
     def clip_factor(self, diff: Array, limit: float, mean: float) -> Any:
-        """The factor that scales the L2 norm of mean · diff down to ``limit``; 1 if it is not above.
-
-        Args:
-            diff: the flat gradients.
-            limit: the largest norm allowed (Caffe's clip_gradients).
-            mean: what diff is multiplied by in the update.
-
-        Returns:
-            the factor, on the device, as ``UpdatePlan.run`` takes it.
-        """
+        """The factor, on the device, as ``UpdatePlan.run`` takes it, that scales the L2 norm of mean · diff, flat
+        gradients, down to ``limit`` (Caffe's clip_gradients); 1 if it is not above."""
 
     @property
     def Guard(self) -> Callable[[], Guard]:  # noqa: N802 - a class of the backend

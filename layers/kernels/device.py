@@ -59,11 +59,8 @@ def count() -> int:
 
 
 def use(number: int) -> None:
-    """Make a device the current one of this thread and of our threads that start later.
-
-    Raises:
-        LayerError: no device has that number.
-    """
+    """Make a device the current one of this thread and of our threads that start later. Raises LayerError if there is
+    none of that number."""
     cupy = load()
     n_devices = cupy.cuda.runtime.getDeviceCount()
     if not 0 <= number < n_devices:
@@ -113,11 +110,7 @@ def bus_id(number: int) -> str:
 
 
 class PerDevice(Generic[P, T]):
-    """A cache of a function's results, by arguments and current device.
-
-    Args:
-        make: the function.
-    """
+    """A cache of a function's results, by arguments and current device."""
 
     def __init__(self, make: Callable[P, T]) -> None:
         self._kept: Any = cache(lambda _number, *args, **kwargs: make(*args, **kwargs))
@@ -146,13 +139,8 @@ def current_stream() -> Any:
 
 
 def copy_to_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
-    """Queue a copy of an array's bytes to page-locked memory. Both must last until it is done.
-
-    Args:
-        array: uint8, (n_bytes,), on the device.
-        place: uint8, (n_bytes,), page-locked.
-        stream: the copy's.
-    """
+    """Queue a copy of an array of bytes, uint8 (n_bytes,), to page-locked memory on a stream. Both must last until it
+    is done."""
     array.data.copy_to_host_async(place.ctypes.data, array.nbytes, stream)
 
 

@@ -55,12 +55,7 @@ ROW_UNIT = 16  # a block's rows are a multiple of it, so that each block begins 
 
 
 def row_blocks(n_rows: int, row_bytes: int) -> list[slice]:
-    """The blocks of rows of a matrix; none if it is smaller than a block.
-
-    Args:
-        n_rows: rows of the matrix.
-        row_bytes: bytes of a row.
-    """
+    """The blocks of rows of a matrix whose rows have ``row_bytes``; none if it is smaller than a block."""
     n_blocks = n_rows * row_bytes // BLOCK_BYTES
     if n_blocks < 2:
         return []

@@ -19,38 +19,22 @@ class WeightedPlan(Protocol):
     """A convolution, deconvolution or inner product: y = x * w + b, where ``*`` is the layer's product."""
 
     def forward(self, x: Array, w: Array, b: Array | None, y: Array, relu_slope: float | None = None) -> None:
-        """Write y.
-
-        Args:
-            x: the bottom (rows, channels): a row is an input of an inner product, or a pixel.
-            w: the weights, in Caffe's order; weights of a half type in the kernels' order, (O, K..., I).
-            b: the bias (n_output,); None: no bias.
-            y: the top (rows, n_output); overwritten.
-            relu_slope: slope below 0 of a ReLU in the same pass; None: no ReLU.
-        """
+        """Write the top y (rows, n_output) for the bottom x (rows, channels), a row being an input of an inner product,
+        or a pixel; weights w in Caffe's order, or of a half type in the kernels', (O, K..., I); a bias b (n_output,) or
+        None; then a ReLU of that slope below 0 in the same pass, unless that is None."""
 
     def backward_data(self, gy: Array, w: Array, gx: Array) -> None:
         """Write the bottom's gradient gx, from the top's gradient gy and the weights w."""
 
     def backward_weights(self, x: Array, gy: Array, gw: Array, gb: Array | None, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb.
-
-        Args:
-            x: the bottom, as in forward.
-            gy: the gradient of the top.
-            gw: gradient of the weights, in Caffe's order.
-            gb: gradient of the bias (n_output,); None: not wanted.
-            overwrite: write the gradients instead of adding them.
-        """
+        """Add to gw, in Caffe's order, the gradient of the weights, and to gb (n_output,) that of the bias unless it is
+        None, for the bottom x and the top's gradient gy; or write both if ``overwrite``."""
 
 
 @runtime_checkable
 class RowwisePlan(Protocol):
-    """An inner product whose weights' gradient can be computed in blocks of rows, with the same bits as all at once.
-
-    Attributes:
-        rows: the blocks of the weights' rows, in order; empty for small weights.
-    """
+    """An inner product whose weights' gradient can be computed in blocks of their ``rows``, in order, with the same
+    bits as all at once; small weights have none."""
 
     rows: Sequence[slice]
 
@@ -131,24 +115,16 @@ class StochasticPoolingPlan(Protocol):
     """STOCHASTIC pooling of images (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, section 3)."""
 
     def forward_stochastic(self, x: Array, y: Array, draws: Array | None) -> None:
-        """Choose one element of each window, with probability proportional to its value.
-
-        Args:
-            x, y: bottom and top.
-            draws: floats in [0, 1), one for each output, in storage order. None (test phase): y is instead the mean
-                of the window weighted with these probabilities.
-        """
+        """Choose one element of each window of x, with probability proportional to its value, by draws, floats in [0,
+        1), one for each output, in storage order. None (test phase): y is the mean of the window weighted with these
+        probabilities."""
 
     def backward(self, gy: Array, gx: Array) -> None:
         """Write the bottom's gradient gx, at the elements that the last forward chose."""
 
 
 class LrnPlan(Protocol):
-    """Local response normalisation.
-
-    Attributes:
-        reads_y: whether backward reads y.
-    """
+    """Local response normalisation, whose backward reads y if ``reads_y``."""
 
     reads_y: bool
 
@@ -164,15 +140,9 @@ class BatchNormPlan(Protocol):
 
     def forward_train(self, x: Array, y: Array, sums: Sequence[Array], fused: Fused = ...,
                       kept: Array | None = None) -> None:
-        """Write y, normalised with the mean and variance of x, and update the running sums.
-
-        Args:
-            x, y: (rows, channels); y may be x.
-            sums: the running sums of means (C,) and of corrected variances (C,), and the number (1,) to divide both
-                by (Caffe's three blobs).
-            fused: scale, bias and ReLU to apply in the same pass.
-            kept: gets a copy of x, for backward, if y is x; None: no copy.
-        """
+        """Write y (rows, channels), normalised with the mean and variance of x, which it may be, with scale, bias and
+        ReLU fused; and update the running sums (Caffe's three blobs): of means (C,) and of corrected variances (C,),
+        and the number (1,) to divide both by. If y is x, ``kept`` gets a copy for backward."""
 
     def forward_fixed(self, x: Array, y: Array, sums: Sequence[Array], fused: Fused = ...,
                       kept: Array | None = None) -> None:
@@ -182,32 +152,19 @@ class BatchNormPlan(Protocol):
         """Write x to xn, normalised as in the last forward, without scale, bias and ReLU."""
 
     def backward(self, x: Array, gy: Array, gx: Array | None, fused: Fused = ..., diffs: FusedDiffs = ...) -> None:
-        """Compute the gradients of x, scale and bias.
+        """Write the gradients of x to gx, which may be gy or None (not wanted), and of scale, sum(g xn), and bias,
+        sum(g), to ``diffs``; x and ``fused`` are those of the last forward.
 
-        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
-        g · scale / sqrt(variance + eps) if the last forward used the running sums.
-
-        Args:
-            x: the input of the last forward (rows, channels).
-            gy: the gradient of y.
-            gx: receives the gradient of x; may be gy; None: not wanted.
-            fused: as in the last forward.
-            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
-        """
+        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or g ·
+        scale / sqrt(variance + eps) if the last forward used the running sums."""
 
 
 class SoftmaxLossPlan(Protocol):
     """The multinomial logistic loss of softmax."""
 
     def forward(self, x: Array, labels: Array, prob: Array, loss: Array) -> None:
-        """Compute probabilities and loss.
-
-        Args:
-            x: scores (rows, classes).
-            labels: (rows,), integers.
-            prob: receives the probabilities (rows, classes).
-            loss: receives the loss (1,).
-        """
+        """Write probabilities (rows, classes) and the loss (1,) of scores x (rows, classes) and integer labels
+        (rows,)."""
 
     def backward(self, prob: Array, labels: Array, weight: Array, gx: Array) -> None:
         """Write gx = (prob - onehot(label)) · weight (1,) / divisor; 0 in rows whose label is ignored."""
@@ -237,21 +194,13 @@ class UpdatePlan(Protocol):
     """An update rule over segments of the flat parameter buffers."""
 
     def run(self, w: Array, g: Array, histories: Sequence[Array], hyper: Any, factor: Any = 1.0) -> None:
-        """Update the segments of w and of the histories, with g · factor as the gradient.
-
-        Args:
-            w, g, histories: weights, gradients and the rule's histories: flat, of equal length and dtype.
-            hyper: the rule's numbers for this iteration (``scaffe.training.update_rules.Hyper``).
-            factor: a number, or what ``clip_factor`` or ``Guard.checked`` returned.
-        """
+        """Update the segments of w and of the histories, all flat, of equal length and dtype, with g · factor as the
+        gradient. ``hyper`` is the rule's numbers for this iteration (``scaffe.training.update_rules.Hyper``); factor is
+        a number, or what ``clip_factor`` or ``Guard.checked`` returned."""
 
 
 class Workers(Protocol):
-    """Threads that run independent work in parallel.
-
-    Attributes:
-        n_threads: the number of threads.
-    """
+    """Threads, ``n_threads`` of them, that run independent work in parallel."""
 
     n_threads: int
 
@@ -261,17 +210,9 @@ class Workers(Protocol):
 
 
 def find_kernel(package: str, name: str, plans: Mapping[str, tuple[str, str]], modules: Sequence[str]) -> Any:
-    """A function of a backend, whose module is imported at the first use of the function.
-
-    Args:
-        package: the backend's dotted name.
-        name: the function.
-        plans: by name of a function that is a class, its module and its name there.
-        modules: modules whose functions have the names of the backend's.
-
-    Raises:
-        AttributeError: the backend has no such function.
-    """
+    """A function of the backend ``package``, whose module is imported at its first use: of ``plans``, which has the
+    module and name of those that are classes, else of the first of ``modules`` that has it. Raises AttributeError if
+    none has."""
     module, attribute = plans.get(name, ("", name))
     for each in (module,) if module else modules:
         found = getattr(import_module(f"{package}.{each}"), attribute, None)

@@ -16,17 +16,9 @@ LONGEST = 2**31 - 1  # places along an axis: Caffe and the kernels count them in
 
 @dataclass(frozen=True)
 class ConvSpec:
-    """A convolution.
-
-    Attributes:
-        in_shape: logical (N, C, spatial...).
-        n_output: output channels.
-        kernel, stride, pad, dilation: one number per spatial axis.
-        group: channel groups.
-        bias: whether a bias is added.
-        dtype: element type.
-        direct: compute the sums of the definition, without algorithms such as Winograd's that round more.
-    """
+    """A convolution of logical (N, C, spatial...) to ``n_output`` channels; kernel, stride, pad and dilation have one
+    number per spatial axis. ``direct``: compute the sums of the definition, without algorithms such as Winograd's that
+    round more."""
 
     in_shape: Ints
     n_output: int
@@ -73,15 +65,8 @@ class ConvSpec:
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """Pooling of images.
-
-    Attributes:
-        in_shape: logical (N, C, H, W).
-        method: "MAX", "AVE" or "STOCHASTIC".
-        kernel, stride, pad: (height, width).
-        ceil: round output sizes up (Caffe's default) or down.
-        dtype: element type.
-    """
+    """Pooling of images, logical (N, C, H, W), by the method "MAX", "AVE" or "STOCHASTIC"; kernel, stride and pad are
+    (height, width). ``ceil``: round output sizes up (Caffe's default) or down."""
 
     in_shape: Ints
     method: str
@@ -120,10 +105,8 @@ class PoolSpec:
             self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
 
     def check(self) -> None:
-        """Raise LayerError if the padding is as wide as the kernel, the output is empty, or the last window is empty.
-
-        For an empty window, Caffe 1.0 gives -FLT_MAX or 0/0 and writes the gradient outside the blob.
-        """
+        """Raise LayerError if the padding is as wide as the kernel, the output is empty, or the last window is empty,
+        for which Caffe 1.0 gives -FLT_MAX or 0/0 and writes the gradient outside the blob."""
         if any(p >= k for p, k in zip(self.pad, self.kernel, strict=True)):
             raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
         if min(self.out_spatial) < 1 or 0 in self.in_shape[2:]:
@@ -137,16 +120,10 @@ class PoolSpec:
 
 @dataclass(frozen=True)
 class LrnSpec:
-    """Local response normalisation, y = x · (k + alpha / n · sum of squares)^-beta.
+    """Local response normalisation of logical (N, C, H, W), y = x · (k + alpha / n · sum of squares)^-beta.
 
-    Attributes:
-        in_shape: logical (N, C, H, W).
-        local_size: width of the window, odd. n in the formula is local_size for a window across channels, and its
-            square for one within a channel.
-        alpha, beta, k: as in the formula.
-        within: whether the window is spatial, in one channel, instead of across channels.
-        dtype: element type.
-    """
+    The window is ``local_size``, odd, wide: across channels, where n is local_size, or spatial ``within`` one, where n
+    is its square."""
 
     in_shape: Ints
     local_size: int
@@ -170,14 +147,9 @@ class LrnSpec:
 
 @dataclass(frozen=True)
 class LossSpec:
-    """The multinomial logistic loss of softmax: -log(softmax(row)[label]), summed over rows and divided.
-
-    Attributes:
-        n_rows, n_classes: of the scores.
-        ignored: rows with this label are left out; None: no such label.
-        divisor: what the sum is divided by; None: the number of rows not left out, at least 1.
-        dtype: of scores, probabilities and gradients.
-    """
+    """The multinomial logistic loss of softmax of scores (n_rows, n_classes): -log(softmax(row)[label]), summed over
+    rows, those with the label ``ignored`` left out, and divided by ``divisor``; None: the number of rows not left out,
+    at least 1."""
 
     n_rows: int
     n_classes: int
@@ -188,14 +160,9 @@ class LossSpec:
 
 @dataclass(frozen=True)
 class Segment:
-    """An interval of the flat parameter buffers with its own multipliers, for an update rule.
-
-    Attributes:
-        start, stop: first element, and one past the last.
-        lr_mult, decay_mult: factors on the learning rate and on the weight decay.
-        origin: first element of the parameter that the interval is of.
-        kernel_order: sizes of I and K of weights that are copied for kernels as (O, K, I); (1, 1): copied as they lie.
-    """
+    """An interval of the flat parameter buffers, from ``start`` to before ``stop``, with its own factors on the
+    learning rate and on the weight decay, of the parameter that begins at ``origin``. ``kernel_order`` is I and K of
+    weights that are copied for kernels as (O, K, I); (1, 1): copied as they lie."""
 
     start: int
     stop: int
@@ -231,14 +198,9 @@ def plain_strides(shape: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class NormSpec:
-    """A batch normalisation.
-
-    Attributes:
-        in_shape: logical (N, C, spatial...); mean and variance are per channel.
-        eps: added to the variance (as given, whatever its value, as in Caffe 1.0).
-        fraction: what the running sums are multiplied by before each batch is added (moving_average_fraction).
-        dtype: element type; for half types the sums are float32.
-    """
+    """A batch normalisation of logical (N, C, spatial...), mean and variance per channel; for half types the sums are
+    float32. ``eps`` is added to the variance, whatever its value, as in Caffe 1.0; the running sums are multiplied by
+    ``fraction`` before each batch is added (moving_average_fraction)."""
 
     in_shape: Ints
     eps: float
@@ -263,13 +225,9 @@ class NormSpec:
 
 @dataclass(frozen=True)
 class Fused:
-    """The operations fused to a normalisation: y = relu(xn · scale + bias + addend), xn being the normalised x.
-
-    Attributes:
-        scale, bias: (C,), of the parameters' type; None: no scale, no bias.
-        slope: negative slope of the ReLU; None: no ReLU.
-        addend: (rows, C), of x's type, for forward only; None: nothing is added.
-    """
+    """The operations fused to a normalisation: y = relu(xn · scale + bias + addend), xn being the normalised x; scale
+    and bias (C,), of the parameters' type, the ReLU's negative ``slope``, and addend (rows, C), of x's type, for
+    forward only. Each may be None."""
 
     scale: Any = None
     bias: Any = None
@@ -279,12 +237,8 @@ class Fused:
 
 @dataclass(frozen=True)
 class FusedDiffs:
-    """The arrays that get the gradients of ``Fused``'s scale and bias.
-
-    Attributes:
-        scale, bias: (C,), of the parameters' type; None: not wanted.
-        overwrite: whether gradients are written instead of added.
-    """
+    """The arrays (C,), of the parameters' type, that get the gradients of ``Fused``'s scale and bias (None: not
+    wanted), written if ``overwrite``, else added."""
 
     scale: Any = None
     bias: Any = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.input_files import read_input
-from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies
+from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies, softmax
 from scaffe.layers.base.axes import (
     BATCH_SIZE,
     VALID,
@@ -19,7 +20,7 @@ from scaffe.layers.base.axes import (
     put_by_position,
     read_labels,
 )
-from scaffe.layers.base.bases import LossLayer, refuse_gradient
+from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.loss.losses import LEAST_PROBABILITY
@@ -46,13 +47,11 @@ class SigmoidCrossEntropyLoss(LossLayer):
         self.ignored = p.ignore_label if p.HasField("ignore_label") else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one target for each score."""
         super().reshape(bottom, top)
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants a target per prediction, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         x = self.wide(bottom[0])
         target = bottom[1].data.reshape(x.shape)
         self._counts = np.True_ if self.ignored is None else target.astype(np.int64) != self.ignored
@@ -62,14 +61,11 @@ class SigmoidCrossEntropyLoss(LossLayer):
         self._divisor = normalizer(self.mode, x.shape[0], bottom[0].count(1), n_valid, fixed)
         top[0].data[...] = np.where(self._counts, losses, 0).sum() / self._divisor
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient: (s(x) - t) · loss weight / divisor, 0 at ignored elements."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            x = self.wide(bottom[0])
-            gradient = sigmoid(x) - bottom[1].data.reshape(x.shape)
-            scale = self.weight(top) / self._divisor
-            bottom[0].diff[...] = np.where(self._counts, gradient * scale, 0)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """(s(x) - t) · loss weight / divisor, 0 at ignored elements."""
+        x = self.wide(bottom[0])
+        gradient = sigmoid(x) - bottom[1].data.reshape(x.shape)
+        return np.where(self._counts, gradient * (weight / self._divisor), 0)
 
 
 @layer_types.register("InfogainLoss")
@@ -89,7 +85,6 @@ class InfogainLoss(LossLayer):
     _least_probability = LEAST_PROBABILITY
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read H from its file. Raises LayerError if there is no H, or for the deprecated option ``normalize``."""
         p = self.param.loss_param
         if p.HasField("normalize"):
             raise LayerError('normalize is not for this layer; use "normalization"')
@@ -97,9 +92,8 @@ class InfogainLoss(LossLayer):
         self._matrix = self._read_matrix() if len(bottom) < 3 else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: () and the scores' shape. Raises LayerError if the labels or H do not fit the scores."""
         super().reshape(bottom, top)
-        self.axis = check_label_count(bottom[0], bottom[1], self._axis())
+        self.axis = check_label_count(bottom[0], bottom[1], self._options().axis)
         n_classes = bottom[0].shape[self.axis]
         self.temporaries = 4 + 5 / n_classes  # besides a gradient's size, a few numbers for each position
         self.persistent_temporaries = 1 + 3 / n_classes
@@ -110,8 +104,7 @@ class InfogainLoss(LossLayer):
             top[1].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label out of range."""
-        self._prob = softmax(by_position(self.wide(bottom[0]), self.axis))
+        self._prob = softmax(by_position(self.wide(bottom[0]), self.axis), -1)
         n_classes = self._prob.shape[1]
         self._labels, self._counts = read_labels(bottom[1].data, n_classes, self.ignored)
         logs = np.log(np.maximum(self._prob, self._prob.dtype.type(self._least_probability)))
@@ -122,21 +115,17 @@ class InfogainLoss(LossLayer):
         if len(top) > 1:
             put_by_position(self._prob, self.axis, top[1].data)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient: (p_k sum_j H[label, j] - H[label, k]) · loss weight / divisor.
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """(p_k sum_j H[label, j] - H[label, k]) · loss weight / divisor, 0 at ignored positions; p is softmax(x)."""
+        gains = self._gains(bottom, self._prob.shape[1])
+        gradient = self._prob * gains.sum(axis=1, keepdims=True) - gains
+        gradient *= (self._counts * (weight / self._divisor))[:, None]
+        shape = bottom[0].shape
+        return np.moveaxis(gradient.reshape(*shape[:self.axis], *shape[self.axis + 1:], -1), -1, self.axis)
 
-        p is softmax(x). The gradient is 0 at ignored positions.
-        """
-        refuse_gradient(propagate_down, [1, 2])
-        if propagate_down[0]:
-            gains = self._gains(bottom, self._prob.shape[1])
-            gradient = self._prob * gains.sum(axis=1, keepdims=True) - gains
-            gradient *= (self._counts * (self.weight(top) / self._divisor))[:, None]
-            put_by_position(gradient, self.axis, bottom[0].diff)
-
-    def _axis(self) -> int:
-        """The option that says along which axis the classes are."""
-        return int(self.param.infogain_loss_param.axis)
+    def _options(self) -> Any:
+        """The message whose ``axis`` says along which axis the classes are."""
+        return self.param.infogain_loss_param
 
     def _gains(self, bottom: Sequence[Blob], n_classes: int) -> np.ndarray:
         """The row of H for each label, (positions, classes)."""
@@ -144,7 +133,7 @@ class InfogainLoss(LossLayer):
         rows: np.ndarray = matrix.reshape(n_classes, n_classes)[self._labels]
         return rows
 
-    def _read_matrix(self) -> np.ndarray:
+    def _read_matrix(self) -> Any:
         """H from ``source``, a file that holds a binary BlobProto."""
         source = path_of(self.param.infogain_loss_param.source)
         if not source:
@@ -154,16 +143,7 @@ class InfogainLoss(LossLayer):
             message.ParseFromString(read_input(source))
         except Exception as error:
             raise LayerError(f"cannot read an infogain matrix from {source}: {error}") from error
-        matrix = np.array(message.double_data or message.data, self.context.dtype)
-        on_device: np.ndarray = self.context.kernels.to_device(matrix)
-        return on_device
-
-
-def softmax(rows: np.ndarray) -> np.ndarray:
-    """Softmax along the last axis; the maximum is subtracted first, so that it cannot overflow."""
-    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
+        return self.context.kernels.to_device(np.array(message.double_data or message.data, self.context.dtype))
 
 
 @layer_types.register("SigmoidCrossEntropyBalanceLoss")
@@ -179,13 +159,11 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
     temporaries, persistent_temporaries = 9.5, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one target for each score."""
         super().reshape(bottom, top)
         if bottom[0].n_elems != bottom[1].n_elems or not bottom[0].n_elems:
             raise LayerError(f"wants a target per prediction, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         x = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         target = bottom[1].data.reshape(x.shape)
         positive, negative = target == 1, target == 0
@@ -194,10 +172,7 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
         self._weights = (positive * (n_negative / n_counted) + negative * (n_positive / n_counted)).astype(x.dtype)
         top[0].data[...] = (sigmoid_cross_entropies(x, target) * self._weights).sum() / len(x)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            x = self.wide(bottom[0]).reshape(self._weights.shape)
-            gradient = (sigmoid(x) - bottom[1].data.reshape(x.shape)) * self._weights
-            bottom[0].diff[...] = (gradient * (self.weight(top) / len(x))).reshape(bottom[0].shape)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        x = self.wide(bottom[0]).reshape(self._weights.shape)
+        gradient: np.ndarray = (sigmoid(x) - bottom[1].data.reshape(x.shape)) * self._weights
+        return gradient * (weight / len(x))

@@ -25,29 +25,24 @@ class EuclideanLoss(LossLayer):
     """
 
     temporaries, persistent_temporaries = 2, 1
+    gradient_bottoms = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
         super().reshape(bottom, top)
         _require_items(bottom[0])
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants bottoms of one size per item, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         self._slopes = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
         top[0].data[...] = np.square(self._slopes).sum() / (2 * bottom[0].shape[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the gradients: slopes / N · loss weight for the first bottom, its negative for the second."""
-        scale = self.weight(top) / bottom[0].shape[0]
+        scale = float(top[0].diff) / bottom[0].shape[0]
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=True):
             if wanted:
                 blob.diff[...] = (sign * scale * self._slopes).reshape(blob.shape)
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """Both bottoms have a gradient."""
-        return True
 
 
 @layer_types.register("L1Loss")
@@ -60,7 +55,6 @@ class L1Loss(EuclideanLoss):
     temporaries, persistent_temporaries = 3, 1
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         difference = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
         self._slopes = np.sign(difference)
         top[0].data[...] = np.abs(difference).sum() / bottom[0].shape[0]
@@ -78,31 +72,24 @@ class HingeLoss(LossLayer):
     temporaries, persistent_temporaries = 5, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
-        _require_items(bottom[0])
-        check_one_label(bottom)
+        _require_labels(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label out of range."""
         scores = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, scores.shape[1])
         self._signs = np.full_like(scores, -1)
         self._signs[self.context.xp.arange(len(labels)), labels] = 1
         self._margins = np.maximum(0, 1 - self._signs * scores)
-        total = self._margins.sum() if self._norm() == L1 else np.square(self._margins).sum()
+        total = self._margins.sum() if self.param.hinge_loss_param.norm == L1 else np.square(self._margins).sum()
         top[0].data[...] = total / scores.shape[0]
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient: -t / N · loss weight where 1 - t x > 0, else 0; for L2, times 2 (1 - t x)."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            slope = np.sign(self._margins) if self._norm() == L1 else 2 * self._margins
-            scale = self.weight(top) / bottom[0].shape[0]
-            bottom[0].diff[...] = (-scale * self._signs * slope).reshape(bottom[0].shape)
-
-    def _norm(self) -> int:
-        return int(self.param.hinge_loss_param.norm)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """-t / N · loss weight where 1 - t x > 0, else 0; for L2, times 2 (1 - t x)."""
+        is_l1 = self.param.hinge_loss_param.norm == L1
+        slope: np.ndarray = np.sign(self._margins) if is_l1 else 2 * self._margins
+        gradient: np.ndarray = -(weight / bottom[0].shape[0]) * self._signs * slope
+        return gradient
 
 
 @layer_types.register("MultinomialLogisticLoss")
@@ -116,24 +103,19 @@ class MultinomialLogisticLoss(LossLayer):
     temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
-        _require_items(bottom[0])
-        check_one_label(bottom)
+        _require_labels(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label out of range."""
         _, true = self._true(bottom)
         top[0].data[...] = -np.log(true).sum() / len(true)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradient: -loss weight / (N · probability) at each item's label, 0 elsewhere."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            place, true = self._true(bottom)
-            gradient = np.zeros_like(true, shape=(len(true), bottom[0].count(1)))
-            gradient[place] = -self.weight(top) / (len(true) * true)
-            bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        """-loss weight / (N · probability) at each item's label, 0 elsewhere."""
+        place, true = self._true(bottom)
+        gradient = np.zeros_like(true, shape=(len(true), bottom[0].count(1)))
+        gradient[place] = -weight / (len(true) * true)
+        return gradient
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
         """The labels' indices into (items, classes), and the probabilities there, at least 1e-20."""
@@ -156,9 +138,9 @@ class ContrastiveLoss(LossLayer):
 
     temporaries, persistent_temporaries = 3, 1
     n_bottoms = (3, 3)
+    gradient_bottoms = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms' shapes do not fit together."""
         super().reshape(bottom, top)
         _require_items(bottom[0])
         n_items = bottom[0].shape[0]
@@ -167,12 +149,7 @@ class ContrastiveLoss(LossLayer):
             raise LayerError("wants two bottoms (N, C) and one (N), got shapes "
                              + ", ".join(str(b.shape) for b in bottom))
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """All bottoms but the similarities have a gradient."""
-        return bottom_index != 2
-
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss."""
         p = self.param.contrastive_loss_param
         n_items = bottom[0].shape[0]
         self._difference = self.wide(bottom[0]).reshape(n_items, -1) - self.wide(bottom[1]).reshape(n_items, -1)
@@ -187,7 +164,7 @@ class ContrastiveLoss(LossLayer):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the vectors' gradients: similar pairs attract, dissimilar ones closer than the margin repel."""
         refuse_gradient(propagate_down, [2])
-        factors = np.where(self._similar, 1, -self._push()) * (self.weight(top) / len(self._similar))
+        factors = np.where(self._similar, 1, -self._push()) * (float(top[0].diff) / len(self._similar))
         gradient = factors[:, None].astype(self._difference.dtype) * self._difference
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=False):
             if wanted:
@@ -203,8 +180,9 @@ class ContrastiveLoss(LossLayer):
         return push
 
 
-def check_one_label(bottom: Sequence[Blob]) -> None:
-    """Raise LayerError unless bottom 1 holds one label for each item of bottom 0."""
+def _require_labels(bottom: Sequence[Blob]) -> None:
+    """Raise LayerError unless there are items in bottom 0, and bottom 1 holds one label for each."""
+    _require_items(bottom[0])
     if bottom[1].n_elems != bottom[0].shape[0]:
         raise LayerError(f"wants one label an item, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
@@ -229,7 +207,6 @@ class CenterLoss(LossLayer):
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the centres. Raises LayerError if num_output is missing or ``axis`` is not 1."""
         p = self.param.center_loss_param
         if p.num_output < 1:
             raise LayerError("needs a num_output, the number of classes, above 0")
@@ -238,7 +215,6 @@ class CenterLoss(LossLayer):
         self.add_blob((p.num_output, bottom[0].count(1)), p.center_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms do not fit the centres or one another."""
         super().reshape(bottom, top)
         n_items, n_features = bottom[0].shape[0], self.blobs[0].shape[1]
         if bottom[0].count(1) != n_features or bottom[1].n_elems != n_items or not n_items:
@@ -246,16 +222,14 @@ class CenterLoss(LossLayer):
                              f"{bottom[1].shape}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss. Raises LayerError for a label without a centre."""
         centres = self.blobs[0].data
         self._labels, _ = read_labels(bottom[1].data, len(centres))
         self._distances = bottom[0].data.reshape(len(self._labels), -1) - centres[self._labels]
         top[0].data[...] = np.square(self._distances).sum() / (2 * len(self._labels))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the centres' gradient; write the features'."""
         refuse_gradient(propagate_down, [1])
-        weight = self.weight(top)
+        weight = float(top[0].diff)
         if self.param_propagate_down[0]:
             given = self.param.loss_weight[0] if self.param.loss_weight else 1.0
             moved = np.zeros_like(self.blobs[0].data)

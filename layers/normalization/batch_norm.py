@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -42,11 +41,7 @@ class BatchNorm(Layer):
     _slope: float | None = None
     _adds = False
     _slope_of_sum: float | None = None
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
+    has_half_kernels = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the three blobs of statistics, with rate 0. Raises LayerError without channels."""
@@ -67,11 +62,7 @@ class BatchNorm(Layer):
                 raise LayerError(f"statistics do not learn: param {i} must have lr_mult 0")
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse a Scale or Bias with one number per channel, then a sum of two, then a ReLU; each may be missing.
-
-        Returns:
-            whether ``following`` is fused.
-        """
+        """Fuse a Scale or Bias with one number per channel, then a sum of two, then a ReLU; each may be missing."""
         slope = getattr(following, "relu_slope", None)
         if self._slope is not None or self._slope_of_sum is not None:
             return False
@@ -100,7 +91,6 @@ class BatchNorm(Layer):
         return scale, -mean * scale
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape and plan the kernels."""
         x = bottom[0]
         check_n_axes(1, x)
         if (x.shape[1] if x.ndim > 1 else 1) != self._n_channels:
@@ -115,7 +105,6 @@ class BatchNorm(Layer):
         self._plan = self.context.kernels.batch_norm(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Normalise; in training also update the running statistics."""
         self._forward(bottom[0], top[0], NOT_FUSED)
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -133,10 +122,8 @@ class BatchNorm(Layer):
             blob.data_flat[...] = before
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel.
-
-        With the running averages as statistics, gx = gy / sqrt(variance + eps).
-        """
+        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel; with the
+        running averages as statistics, gx = gy / sqrt(variance + eps)."""
         if propagate_down[0]:
             self._backward(top[0], bottom[0], NOT_FUSED)
 

@@ -67,7 +67,6 @@ class BN(Layer):
             spec.lr_mult = spec.decay_mult = 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops and plan the kernel. Raises LayerError if the number of channels has changed."""
         x, p = bottom[0], self.param.bn_param
         if x.ndim < 2 or x.shape[1] != self._shape[1]:
             raise LayerError(f"has {self._shape[1]} channels, the bottom is {x.shape}")
@@ -94,7 +93,6 @@ class BN(Layer):
         return "averages" if p.frozen or self.context.phase == TEST else "batch"
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Normalise, scale and shift; show or average the batch's statistics."""
         x, y = self._rows.data(bottom[0]), self._rows.data(top[0])
         if self._source == "batch":
             self._mean[...] = self._variance[...] = 0

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.bases import LossLayer, NoGradient, refuse_gradient
-from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.bases import LossLayer, NoGradient
+from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.layer import layer_types
 
 
@@ -18,6 +18,13 @@ class Target(NamedTuple):
 
     labels: np.ndarray
     n_steps: int
+
+
+def score_shape(scores: Blob) -> Shape:
+    """(T, N, C), or LayerError unless scores have these axes, perhaps with one of length 1 behind them."""
+    if scores.ndim not in (3, 4) or scores.count(3) != 1 or not scores.n_elems:
+        raise LayerError(f"wants scores (T, N, C), got shape {scores.shape}")
+    return scores.shape[:3]
 
 
 class _Ctc(LossLayer):
@@ -31,22 +38,14 @@ class _Ctc(LossLayer):
     exact_bottoms = (1, 2, 3)
     host_only = True
     temporaries, persistent_temporaries = 8, 2
-
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """Only the scores have a gradient."""
-        return bottom_index == 0
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the scores are not (T, N, C) or (T, N, C, 1)."""
-        x = bottom[0]
-        if x.ndim not in (3, 4) or x.count(3) != 1 or not x.n_elems:
-            raise LayerError(f"wants scores (T, N, C), got shape {x.shape}")
-        self._size = x.shape[:3]
+        self._size = score_shape(bottom[0])
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the loss and the gradient. Raises LayerError for a label that is no class."""
-        from scaffe.layers.kernels.cpu.ctc import ctc_cost
+        from scaffe.layers.kernels.cpu.softmax import ctc_cost
 
         _, n_items, n_classes = self._size
         blank = self._blank()
@@ -68,11 +67,8 @@ class _Ctc(LossLayer):
         finite = [cost for cost in costs if np.isfinite(cost)]
         top[0].data[...] = sum(finite) / len(finite) if finite else np.nan
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the scores' gradient."""
-        refuse_gradient(propagate_down, range(1, len(bottom)))
-        if propagate_down[0]:
-            bottom[0].diff[...] = (self.weight(top) * self._gradient).reshape(bottom[0].shape)
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        return weight * self._gradient
 
     def _blank(self) -> int:
         raise NotImplementedError
@@ -102,7 +98,6 @@ class WarpCtcLoss(_Ctc):
     n_bottoms = (2, 4)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms' shapes do not fit together."""
         super().reshape(bottom, top)
         n_steps, n_items, _ = self._size
         wanted = {2: [("labels", 1, n_items)], 3: [("indicators", 1, n_steps * n_items), ("labels", 2, n_items)],
@@ -152,7 +147,6 @@ class CtcLoss(_Ctc):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the options do not fit the scores, or the labels do not."""
         super().reshape(bottom, top)
         p, (n_steps, n_items, n_classes) = self.param.ctc_loss_param, self._size
         if p.alphabet_size != n_classes or not 1 <= p.time_step <= n_steps:
@@ -187,11 +181,7 @@ class CtcGreedyDecoder(NoGradient):
     exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the bottoms' shapes are not these, or the blank is no class."""
-        x = bottom[0]
-        if x.ndim not in (3, 4) or x.count(3) != 1 or not x.n_elems:
-            raise LayerError(f"wants scores (T, N, C), got shape {x.shape}")
-        n_steps, n_items, n_classes = x.shape[:3]
+        n_steps, n_items, n_classes = score_shape(bottom[0])
         blank = self.param.ctc_decoder_param.blank_index
         self._blank = blank if blank >= 0 else n_classes - 1
         if self._blank >= n_classes:
@@ -201,7 +191,6 @@ class CtcGreedyDecoder(NoGradient):
         top[0].reshape((1, 2, 1, 1) if len(bottom) > 1 else (n_items, n_steps, 1, 1))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Decode, and compare with labels if there are any."""
         best = bottom[0].data.reshape(bottom[0].shape[:3]).argmax(2)
         found = [self._decoded(column) for column in best.T]
         if len(bottom) > 1:

@@ -23,7 +23,6 @@ class ContinuationIndicator(NoGradient):
     n_bottoms = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if a length is missing, or the bottom does not have a number a sequence."""
         p = self.param.continuation_indicator_param
         if min(p.time_step, p.batch_size) < 1:
             raise LayerError(f"wants time_step and batch_size of at least 1, got {p.time_step} and {p.batch_size}")
@@ -32,7 +31,6 @@ class ContinuationIndicator(NoGradient):
         top[0].reshape((p.time_step, p.batch_size))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write the indicators."""
         top[0].data[...] = 1
         if not self.param.continuation_indicator_param.flag:
             top[0].data[0] = np.abs(bottom[0].data.reshape(-1) - 1) <= 0.01 if bottom else 0
@@ -51,21 +49,16 @@ class ReverseTime(Layer):
     exact_bottoms = (1,)
     host_only = True
     temporaries = 2
+    gradient_bottoms = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape. Raises LayerError if there is not one length a sequence, or in place."""
         if bottom[0] is top[0]:
             raise LayerError("cannot work in place")
         if bottom[0].ndim < 2 or bottom[1].shape != bottom[0].shape[1:2]:
             raise LayerError(f"wants sequences (T, N, ...) and lengths (N,), got {bottom[0].shape}, {bottom[1].shape}")
         top[0].reshape(bottom[0].shape)
 
-    def allow_force_backward(self, bottom_index: int) -> bool:
-        """The lengths have no gradient."""
-        return bottom_index == 0
-
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Reverse the sequences. Raises LayerError for a length out of range."""
         n_steps = bottom[0].shape[0]
         lengths = bottom[1].data.astype(np.int64)
         if lengths.size and not 0 <= lengths.min() <= lengths.max() <= n_steps:
@@ -77,7 +70,6 @@ class ReverseTime(Layer):
         self._turn(bottom[0].data, top[0].data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Reverse the gradient."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             self._turn(top[0].diff, bottom[0].diff)
@@ -100,14 +92,12 @@ class LabelSequenceAccuracy(NoGradient):
     exact_tops = (0,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if the bottoms' shapes are not these."""
         x, labels = bottom[0].shape, bottom[1].shape
         if len(x) < 3 or bottom[0].count(3) != 1 or len(labels) < 2 or x[0] != labels[0] or not bottom[0].n_elems:
             raise LayerError(f"wants scores (N, T, C) and labels (N, L), got {x} and {labels}")
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the fraction."""
         blank = self.param.labelsequence_accuracy_param.blank_label
         best = bottom[0].data.reshape(bottom[0].shape[:3]).argmax(axis=2)
         n_right = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from scaffe.errors import LayerError
 from scaffe.layers.base.axes import check_axis
@@ -12,136 +12,105 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Layer, layer_types
 
 
-@layer_types.register("Concat")
-class Concat(Layer):
-    """The bottoms joined along ``axis`` (default 1; ``concat_dim`` is its older name).
+class _Parts(Layer):
+    """The base of both: a whole blob, and its parts along an axis; a single part shares its memory."""
 
-    With a single bottom, the top shares its memory.
-
-    Raises:
-        LayerError: the bottoms' shapes differ along another axis, or both axis and concat_dim are given.
-    """
-
-    recordable = repeatable = True
-    reads_bottoms = reads_tops = False
-    n_bottoms = (1, None)
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
+    recordable = has_half_kernels = True
+    _older: ClassVar[str]  # name of the option ``axis``
+    _options: Any  # the layer's own message, set by setup
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the options."""
-        p = self.param.concat_param
-        if p.HasField("axis") and p.HasField("concat_dim"):
-            raise LayerError("give axis or concat_dim, not both")
-        self.shares_data = self.shares_diff = len(bottom) == 1
+        self._options = getattr(self.param, f"{self.param.type.lower()}_param")
+        if self._options.HasField("axis") and self._options.HasField(self._older):
+            raise LayerError(f"give axis or {self._older}, not both")
+        self.shares_data = self.shares_diff = len(bottom) == len(top) == 1
+
+    def _axis(self, bottom: Blob) -> int:
+        p = self._options
+        return check_axis(bottom, getattr(p, self._older) if p.HasField(self._older) else p.axis)
+
+    def _cut(self, axis: int, cuts: Sequence[int]) -> None:
+        self._parts = [(*[slice(None)] * axis, slice(*part)) for part in pairwise(cuts)]
+
+    def _share(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.shares_data and bottom[0] is not top[0]:
+            top[0].share_data(bottom[0])
+            top[0].share_diff(bottom[0])
+
+
+@layer_types.register("Concat")
+class Concat(_Parts):
+    """The bottoms joined along ``axis`` (default 1; ``concat_dim`` is its older name).
+
+    With a single bottom, the top shares its memory. Raises LayerError if the bottoms' shapes differ along another axis,
+    or both axis and concat_dim are given.
+    """
+
+    repeatable = True
+    reads_bottoms = reads_tops = False
+    n_bottoms = (1, None)
+    _older = "concat_dim"
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
-        p = self.param.concat_param
-        axis = check_axis(bottom[0], p.concat_dim if p.HasField("concat_dim") else p.axis)
+        axis = self._axis(bottom[0])
         self.by_image, shapes = axis > 0, [blob.shape for blob in bottom]
         if len({(len(s), *s[:axis], *s[axis + 1:]) for s in shapes}) > 1:
             raise LayerError(f"bottoms must have one shape but for axis {axis}, got {', '.join(map(str, shapes))}")
         ends = list(accumulate(s[axis] for s in shapes))
         top[0].reshape((*shapes[0][:axis], ends[-1], *shapes[0][axis + 1:]))
-        self._parts = [(*[slice(None)] * axis, slice(*part)) for part in pairwise([0, *ends])]
-        self._pass_on(bottom, top)
+        self._cut(axis, [0, *ends])
+        self._share(bottom, top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy each bottom to its part of the top."""
-        self._pass_on(bottom, top)
-        if len(bottom) > 1:
+        self._share(bottom, top)
+        if not self.shares_data:
             y = top[0].data
             for blob, part in zip(bottom, self._parts, strict=True):
                 self.context.kernels.copy_part(y[part], blob.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy each part of the top's gradient to its bottom."""
-        if len(bottom) > 1:
+        if not self.shares_data:
             gy = top[0].diff
             for blob, part, wanted in zip(bottom, self._parts, propagate_down, strict=True):
                 if wanted:
                     self.context.kernels.copy_part(blob.diff, gy[part])
 
-    @staticmethod
-    def _pass_on(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if len(bottom) == 1 and bottom[0] is not top[0]:
-            top[0].share_data(bottom[0])
-            top[0].share_diff(bottom[0])
-
 
 @layer_types.register("Slice")
-class Slice(Layer):
+class Slice(_Parts):
     """Cuts the bottom along ``axis`` into one part for each top (default axis: 1; ``slice_dim`` is its older name).
 
     The parts are equal, or the second and each later one begin at the positions ``slice_point``. A single top shares
     the bottom's memory.
     """
 
-    recordable = True
     n_tops = (1, None)
-
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
-
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raise LayerError if both axis and slice_dim are given."""
-        p = self.param.slice_param
-        if p.HasField("axis") and p.HasField("slice_dim"):
-            raise LayerError("give axis or slice_dim, not both")
-        self.shares_data = self.shares_diff = len(top) == 1
+    _older = "slice_dim"
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError if the slice points or the number of tops do not fit the axis."""
-        p = self.param.slice_param
-        self.axis = check_axis(bottom[0], p.slice_dim if p.HasField("slice_dim") else p.axis)
-        shape = bottom[0].shape
-        points = cut_points(shape[self.axis], len(top), list(p.slice_point))
-        ahead = (slice(None),) * self.axis
-        self.parts = [(*ahead, slice(a, b)) for a, b in pairwise(points)]
-        for blob, (a, b) in zip(top, pairwise(points), strict=True):
-            blob.reshape((*shape[: self.axis], b - a, *shape[self.axis + 1 :]))
+        axis, shape = self._axis(bottom[0]), bottom[0].shape
+        cuts = cut_points(shape[axis], len(top), list(self._options.slice_point))
+        self._cut(axis, cuts)
+        for blob, (a, b) in zip(top, pairwise(cuts), strict=True):
+            blob.reshape((*shape[:axis], b - a, *shape[axis + 1:]))
         self._share(bottom, top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy each part to its top."""
         self._share(bottom, top)
-        if len(top) > 1:
-            for blob, part in zip(top, self.parts, strict=True):
+        if not self.shares_data:
+            for blob, part in zip(top, self._parts, strict=True):
                 self.context.kernels.copy_part(blob.data, bottom[0].data[part])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the tops' gradients to their parts of the bottom's."""
-        if propagate_down[0] and len(top) > 1:
-            for blob, part in zip(top, self.parts, strict=True):
+        if propagate_down[0] and not self.shares_data:
+            for blob, part in zip(top, self._parts, strict=True):
                 self.context.kernels.copy_part(bottom[0].diff[part], blob.diff)
-
-    @staticmethod
-    def _share(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if len(top) == 1:
-            top[0].share_data(bottom[0])
-            top[0].share_diff(bottom[0])
 
 
 def cut_points(length: int, n_parts: int, points: Sequence[int]) -> list[int]:
-    """Where the parts of an axis begin and end.
-
-    Args:
-        length: length of the axis.
-        n_parts: number of parts.
-        points: where the second and later parts begin; empty for equal parts.
-
-    Returns:
-        n_parts + 1 rising positions: 0, the beginnings of the later parts, and ``length``.
-
-    Raises:
-        LayerError: there are not n_parts - 1 rising points inside the axis, or n_parts does not divide the length.
-    """
+    """Where the parts of an axis begin and end: n_parts + 1 rising positions from 0 to ``length``. The later parts
+    begin at ``points``; without points all are equal. Raises LayerError unless there are n_parts - 1 rising points
+    inside the axis, or n_parts divides the length."""
     if points:
         cuts = [0, *points, length]
         if len(points) != n_parts - 1 or any(a >= b for a, b in pairwise(cuts)):

@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.base.axes import check_axis
-from scaffe.layers.base.bases import FusesRelu
-from scaffe.layers.base.blob import Blob, claim_together
-from scaffe.layers.base.kernel_geometry import conv_geometry
-from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.layout import (
+from scaffe.layers.base.axes import (
     channels_last,
+    check_axis,
     lies_channels_last,
     put_channels_last,
     weights_for_backward,
     weights_for_forward,
 )
+from scaffe.layers.base.bases import Weighted
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.kernel_geometry import conv_geometry
+from scaffe.layers.base.layer import layer_types
 from scaffe.layers.kernels.plans import InferencePlan
 from scaffe.layers.kernels.specs import ConvSpec
 
 
-class _Windowed(FusesRelu):
+class _Windowed(Weighted):
     """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
 
     recordable = repeatable = divides = True
@@ -36,7 +36,6 @@ class _Windowed(FusesRelu):
     equal_counts = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options; declare weights and bias. Raises LayerError if they do not fit the bottom."""
         p = self._options
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
@@ -50,11 +49,7 @@ class _Windowed(FusesRelu):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: (..., num_output, spatial'...).
-
-        Raises:
-            LayerError: the bottoms' shapes differ, or do not fit the weights.
-        """
+        """Shape the tops: (..., num_output, spatial'...)."""
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
@@ -68,22 +63,19 @@ class _Windowed(FusesRelu):
         self._plan = self._make_plan(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Compute each top from its bottom, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
-        w, b = weights_for_forward(self.blobs[0]), self.blobs[1].data_flat if len(self.blobs) > 1 else None
+        w, b = weights_for_forward(self.blobs[0]), self._bias()
         for x, y in zip(bottom, top, strict=True):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
             self._plan.forward(channels_last(x.data, self._axis), w, b, out, relu_slope)
             put_channels_last(out, y, y.data, self._axis)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients of weights and bias, summed over all tops; write those of the bottoms asked for."""
         self.backward_bottoms(top, propagate_down, bottom)
         if any(propagate_down):
             self.bottoms_written()
         self.backward_params(top, bottom)
 
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """See Layer."""
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if wanted:
@@ -92,18 +84,8 @@ class _Windowed(FusesRelu):
                 put_channels_last(out, x, x.diff, self._axis)
 
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
-        """See Layer."""
         for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
-            self._backward_weights(x, y)
-
-    def _backward_weights(self, x: Blob, y: Blob) -> None:
-        gy, learns = channels_last(y.diff, self._axis), self.param_propagate_down
-        if not learns[0]:
-            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
-            return
-        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
-        self._plan.backward_weights(channels_last(x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
-                                    gb[0] if gb else None, fresh)
+            self._backward_weights(channels_last(x.data, self._axis), channels_last(y.diff, self._axis))
 
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A bottom's shape with all axes before the channel axis merged into one."""
@@ -142,10 +124,7 @@ class Convolution(_Windowed):
         LayerError: num_output is missing, the window does not fit, or ``group`` does not divide the channels.
     """
 
-    @classmethod
-    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
-        return True
+    has_half_kernels = True
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
         p = self._options
@@ -209,7 +188,6 @@ class DepthwiseConvolution(Convolution):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set up the convolution. Raises LayerError if num_output is not a multiple of the channels."""
         n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
         message = type(self.param)()
         message.CopyFrom(self.param)

@@ -13,7 +13,7 @@ from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.kernels.plans import PoolingPlan, PreparedCalls, ReluPoolingPlan, StochasticPoolingPlan, prepared
 from scaffe.layers.kernels.specs import PoolSpec
-from scaffe.layers.video.pooling3d import EvenPooling
+from scaffe.layers.video.clips import EvenPooling
 
 METHODS = ("MAX", "AVE", "STOCHASTIC")
 CLIP_AXES = 5
@@ -54,16 +54,13 @@ class Pooling(Layer):
 
     @classmethod
     def form(cls, param: Any, bottom: Sequence[Blob]) -> type[Layer]:
-        """See Layer."""
         return EvenPooling if len(bottom) == 1 and bottom[0].ndim == CLIP_AXES else cls
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
-        """See Layer."""
         return METHODS[param.pooling_param.pool] != "STOCHASTIC" and len(param.top) == 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the method and the window."""
         p = self.param.pooling_param
         refuse_times(p, "Pooling takes images")
         self._method = METHODS[p.pool]
@@ -82,7 +79,6 @@ class Pooling(Layer):
         self._kernel = None if p.global_pooling else window_pair(p, "kernel", None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops and plan the kernels."""
         shape = bottom[0].shape
         if len(shape) != 4:
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")
@@ -100,7 +96,6 @@ class Pooling(Layer):
             self._share_relu()
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool the windows."""
         x, y = bottom[0].data_flat, top[0].data_flat
         if self._method == "STOCHASTIC":
             self._stochastic.forward_stochastic(x, y, self._draws.next() if self.context.phase == TRAIN else None)
@@ -108,17 +103,12 @@ class Pooling(Layer):
             self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
 
     def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
-        """See Layer."""
         if self._method == "STOCHASTIC" or len(top) > 1:
             return None
         return prepared(self._pool, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's gradient: each output's goes to the elements that it was computed from.
-
-        Raises:
-            LayerError: STOCHASTIC pooling in testing, which has no gradient.
-        """
+        """Each output's gradient goes to the elements that it was computed from."""
         if propagate_down[0]:
             if self._method == "STOCHASTIC" and self.context.phase != TRAIN:
                 raise LayerError("STOCHASTIC pooling has a gradient in training only")
@@ -128,7 +118,6 @@ class Pooling(Layer):
             self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
 
     def include_relu(self, own_diffs: bool) -> bool:
-        """See Layer."""
         self.includes_relu = own_diffs and self._method == "MAX"
         self._share_relu()
         return self.includes_relu
@@ -187,13 +176,11 @@ class Spp(Layer):
         top[0].reshape(self.levels[0].shape if height == 1 else (shape[0], n_bins))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool each level and copy it to its part of the top."""
         for pooling, level, part in zip(self.poolings, self.levels, self._parts(top[0].data), strict=True):
             pooling.forward(bottom, [level])
             np.copyto(part, level.data.reshape(part.shape))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Sum the levels' gradients."""
         if not propagate_down[0]:
             return
         total = np.zeros_like(bottom[0].diff_flat)

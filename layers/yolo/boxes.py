@@ -6,14 +6,7 @@ import numpy as np
 
 
 def intersection_over_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Intersection over union.
-
-    Args:
-        a, b: (4, ...), whose further axes broadcast.
-
-    Returns:
-        the ratios, 0 for boxes that do not meet.
-    """
+    """Intersection over union of boxes (4, ...), whose further axes broadcast; 0 for boxes that do not meet."""
     common = common_area(a, b)
     union = union_area(a, b, common)
     ratios: np.ndarray = np.divide(common, union, out=np.zeros_like(union), where=union != 0)
@@ -71,12 +64,7 @@ def similarity(a: np.ndarray, b: np.ndarray, kind: int) -> float:
 
 
 def similarities(a: np.ndarray, b: np.ndarray, kind: int) -> np.ndarray:
-    """The similarity of boxes: IoU (also for MSE), GIoU, DIoU or CIoU.
-
-    Args:
-        a, b: (4, ...), whose further axes broadcast.
-        kind: one of the five.
-    """
+    """The similarity of boxes (4, ...), whose further axes broadcast: IoU (also for MSE), GIoU, DIoU or CIoU."""
     found = intersection_over_union(a, b)
     if kind in (IOU, MSE):
         return found
@@ -97,15 +85,11 @@ def similarities(a: np.ndarray, b: np.ndarray, kind: int) -> np.ndarray:
 
 
 def slopes(box: np.ndarray, truth: np.ndarray, kind: int) -> np.ndarray:
-    """The direction in which a predicted box becomes more like the truth, by x, y, width and height.
+    """The direction in which a predicted box (4,) becomes more like the truth (4,), by x, y, width and height, for IOU,
+    GIOU, DIOU or CIOU.
 
     For disjoint boxes, only the terms that GIoU, DIoU and CIoU add to IoU count. The slopes by width and height are
-    twice the derivatives, as in darknet.
-
-    Args:
-        box, truth: (4,).
-        kind: IOU, GIOU, DIOU or CIOU.
-    """
+    twice the derivatives, as in darknet."""
     meets, of_iou, of_union, union = _iou_slopes(box, truth)
     if kind == IOU:
         return by_centre(of_iou)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.activation.activations import sigmoid
+from scaffe.layers.activation.activations import sigmoid, softmax
 from scaffe.layers.base.bases import NoGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.boxes import COLUMNS, show_detections
 from scaffe.layers.yolo.boxes import corners
-from scaffe.layers.yolo.region_loss import softmax
 
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # boxes (4, n), labels (n,) and scores (n,)
 
@@ -40,7 +39,6 @@ class _Output(NoGradient):
         top[0].reshape((1, 1, 1, COLUMNS))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Detect."""
         with np.errstate(over="ignore", invalid="ignore"):  # boxes of nets that are not trained
             self._detect(bottom, top)
 
@@ -85,7 +83,6 @@ class YoloDetectionOutput(_Output):
     n_bottoms = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if num_classes or biases are missing."""
         p = self._options()
         if not p.HasField("num_classes") or len(p.biases) != 2 * p.num_box:
             raise LayerError(f"wants num_classes and {2 * p.num_box} biases, two for each of {p.num_box} boxes; "
@@ -106,7 +103,7 @@ class YoloDetectionOutput(_Output):
         by_cell = np.moveaxis(boxes_first, 0, -1)  # (5 + classes, S, S, num_box): the order of ties
         x, y = ((cells + sigmoid(t)) / side for cells, t in zip(_cells(side, side), by_cell[:2], strict=True))
         sizes = np.exp(by_cell[2:4]) * self._anchors[:, None, None, :] / side
-        chances = softmax(by_cell[5:])
+        chances = softmax(by_cell[5:], 0)
         found = sigmoid(by_cell[4]) * chances.max(0)
         chosen = found >= p.confidence_threshold
         return np.stack([x, y, *sizes])[:, chosen], chances.argmax(0)[chosen], found[chosen]
@@ -125,7 +122,6 @@ class Yolov3DetectionOutput(_Output):
     n_bottoms = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if options do not fit one another or the bottoms."""
         p = self._options()
         if p.gaussian_box:
             raise LayerError("gaussian_box is not there: in the fork it reads classes beyond their scores")

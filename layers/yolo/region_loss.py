@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import LayerError
-from scaffe.layers.activation.activations import sigmoid
-from scaffe.layers.base.bases import LossLayer, refuse_gradient
+from scaffe.layers.activation.activations import sigmoid, softmax
+from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.yolo.boxes import IOU, intersection_over_union, objects_of, read_truth, similarities
@@ -17,8 +17,18 @@ from scaffe.layers.yolo.boxes import IOU, intersection_over_union, objects_of, r
 COORDS, OBJECT, CLASSES = slice(0, 4), 4, slice(5, None)
 
 
+class GridLoss(LossLayer):
+    """A loss whose gradient is the differences that forward keeps, divided by the number of items."""
+
+    host_only = True
+    _differences: np.ndarray
+
+    def differentiate(self, weight: float, bottom: Sequence[Blob]) -> np.ndarray:
+        return weight / bottom[0].shape[0] * self._differences
+
+
 @layer_types.register("RegionLoss")
-class RegionLoss(LossLayer):
+class RegionLoss(GridLoss):
     """The squared differences between predicted boxes, objectness and classes and those of the ground truth.
 
     Each cell of an S x S grid predicts ``num`` boxes: tx, ty, tw, th, objectness and one score a class. With anchors
@@ -37,11 +47,9 @@ class RegionLoss(LossLayer):
     sigmoids, divided by N: not the derivative of that number, as in darknet.
     """
 
-    host_only = True
     temporaries, persistent_temporaries = 8, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if their number is not ``num``, or boxes do not have 4 coordinates."""
         p = self.param.region_loss_param
         if p.coords != 4 or len(p.biases) != 2 * p.num:
             raise LayerError(f"wants coords 4 and {2 * p.num} biases, two for each of {p.num} boxes; "
@@ -49,7 +57,6 @@ class RegionLoss(LossLayer):
         self._anchors = np.array(p.biases).reshape(p.num, 2).T
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if predictions or truth do not have the options' shape."""
         p, shape = self.param.region_loss_param, bottom[0].shape
         check_grid(bottom, p.num * (5 + p.num_class))
         if shape[2] != shape[3]:
@@ -57,7 +64,6 @@ class RegionLoss(LossLayer):
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the differences and their squares' sum. Raises LayerError for an object of no class."""
         p, x = self.param.region_loss_param, bottom[0].data
         n_items, _, side, _ = x.shape
         scores = x.reshape(n_items, p.num, -1, side, side).astype(np.float64)
@@ -65,20 +71,8 @@ class RegionLoss(LossLayer):
         self._differences = np.stack([self._of_item(s, t) for s, t in zip(scores, truth, strict=True)])
         top[0].data[...] = np.square(self._differences).sum() / n_items
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the predictions' gradient."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            scale = self.weight(top) / bottom[0].shape[0]
-            bottom[0].diff[...] = (scale * self._differences).reshape(bottom[0].shape)
-
     def _of_item(self, scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """The differences of one item.
-
-        Args:
-            scores: (num, 5 + classes, S, S).
-            truth: (objects, 5).
-        """
+        """One item's differences, from scores (num, 5 + classes, S, S) and truth (objects, 5)."""
         p, side = self.param.region_loss_param, scores.shape[-1]
         boxes, objectness = self._boxes(scores), sigmoid(scores[:, OBJECT])
         differences = np.zeros_like(scores)
@@ -111,7 +105,7 @@ class RegionLoss(LossLayer):
         out[COORDS] *= p.coord_scale * (1 if p.rescore else 2 - row[3] * row[4])
         wanted = found if p.rescore else 1
         out[OBJECT] = p.object_scale * (objectness - wanted) * objectness * (1 - objectness)
-        out[CLASSES] = p.class_scale * (softmax(scores[CLASSES]) - (np.arange(p.num_class) == label))
+        out[CLASSES] = p.class_scale * (softmax(scores[CLASSES], 0) - (np.arange(p.num_class) == label))
         return out
 
 
@@ -153,10 +147,3 @@ def class_of(row: Any, n_classes: int) -> int:
     if not 0 <= label < n_classes:
         raise LayerError(f"label {label} is not one of the {n_classes} classes, 0 to {n_classes - 1}")
     return label
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """exp(scores) / sum(exp(scores)), along the first axis."""
-    raised = np.exp(scores - scores.max(0))
-    chances: np.ndarray = raised / raised.sum(0)
-    return chances

@@ -9,11 +9,10 @@ import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.layers.activation.activations import sigmoid
-from scaffe.layers.base.bases import LossLayer, refuse_gradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.yolo.boxes import DIOU, MSE, objects_of, read_truth, similarity, slopes
-from scaffe.layers.yolo.region_loss import best_overlap, cell_of, check_grid, class_of
+from scaffe.layers.yolo.region_loss import GridLoss, best_overlap, cell_of, check_grid, class_of
 
 OBJECT, CLASSES = 4, slice(5, None)
 FOCAL_ALPHA, FOCAL_SMALL = 0.5, 1e-15
@@ -21,14 +20,9 @@ FOCAL_ALPHA, FOCAL_SMALL = 0.5, 1e-15
 
 @dataclass
 class _Item:
-    """One item while its differences are found.
-
-    Attributes:
-        raw, seen: scores (num, 5 + classes, H, W), before and after the sigmoids.
-        boxes: what they predict, (4, num, H, W).
-        differences: of the scores' shape.
-        lost_overlap, n_objects: the sum of 1 - overlap over the boxes that predict objects, and their number.
-    """
+    """One item while its differences are found: scores (num, 5 + classes, H, W) before and after the sigmoids, the
+    boxes that they predict, (4, num, H, W), differences of the scores' shape, and the sum of 1 - overlap over the boxes
+    that predict objects, and their number."""
 
     raw: np.ndarray
     seen: np.ndarray
@@ -39,7 +33,7 @@ class _Item:
 
 
 @layer_types.register("Yolov3")
-class Yolov3(LossLayer):
+class Yolov3(GridLoss):
     """The differences between predicted boxes, objectness and classes and those of the ground truth.
 
     Each cell of an H x W grid predicts ``num`` boxes, with the anchors of ``biases`` that ``mask`` numbers, in pixels
@@ -60,11 +54,9 @@ class Yolov3(LossLayer):
     divided by N: not the derivative of that number, as in darknet.
     """
 
-    host_only = True
     temporaries, persistent_temporaries = 11, 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the anchors. Raises LayerError if there are too few, or ``mask`` names one that is not there."""
         p = self.param.yolov3_param
         n_anchors, mask = len(p.biases) // 2, list(p.mask[: p.num])
         if len(p.biases) % 2 or len(mask) < p.num or max(mask, default=0) >= n_anchors or not n_anchors:
@@ -73,13 +65,11 @@ class Yolov3(LossLayer):
         self._anchors, self._mask = np.array(p.biases).reshape(-1, 2).T, mask
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top: (). Raises LayerError if predictions or truth do not have the options' shape."""
         p = self.param.yolov3_param
         check_grid(bottom, p.num * (5 + p.num_class))
         top[0].reshape(())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the differences and the loss. Raises LayerError for an object of no class."""
         p, shape = self.param.yolov3_param, bottom[0].shape
         raw = bottom[0].data.reshape(shape[0], p.num, -1, *shape[2:]).astype(np.float64)
         truth = read_truth(bottom[1].data, shape[0]).astype(np.float64)
@@ -102,13 +92,6 @@ class Yolov3(LossLayer):
         out: np.ndarray = seen * (1 - seen)
         out[:, :, 2:4] = 1
         return out
-
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the predictions' gradient."""
-        refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
-            scale = self.weight(top) / bottom[0].shape[0]
-            bottom[0].diff[...] = (scale * self._differences).reshape(bottom[0].shape)
 
     def _of_item(self, raw: np.ndarray, truth: np.ndarray) -> _Item:
         """One item's differences, from scores (num, 5 + classes, H, W) and truth (objects, 5)."""

@@ -51,12 +51,8 @@ def missing() -> str:
 
 
 class DiskCache:
-    """The cached variants of one function, with the interface that numba's dispatcher expects.
-
-    Args:
-        function: the function to compile.
-        options: the options given to numba.
-    """
+    """The cached variants of one function, with the interface that numba's dispatcher expects; ``options`` are
+    numba's."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function, self._options = function, repr(sorted(options.items()))
@@ -176,11 +172,7 @@ event.register("numba:compile", _clock)  # type: ignore[no-untyped-call]
 
 
 def compiling_seconds(started: float, ended: float) -> float:
-    """Seconds that this process has spent compiling between two times.
-
-    Args:
-        started, ended: of ``time.perf_counter()``, in seconds.
-    """
+    """Seconds that this process has spent compiling between two times of ``time.perf_counter()``."""
     total = 0.0
     for first, last in reversed(_clock.spans):
         if last <= started:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,13 +23,17 @@ LANES: Final = 16 if HAS_AVX512 else 8
 """float32 in the widest registers; narrower ones take as many as they need."""
 
 
-class SimdVector:
-    """A SIMD vector in code that is being built, with the operators of a number.
+INDEX = ir.IntType(64)
+VECTOR = ir.VectorType(ir.FloatType(), LANES)
+Places = tuple[ir.Value, ir.Value, ir.Value]
+_each: Callable[..., Any] = cgutils.for_range_slice
+_on_stack: Callable[..., ir.Value] = cgutils.alloca_once
+_declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
+_tuple: Callable[..., Any] = types.UniTuple
 
-    Args:
-        builder: appends instructions.
-        value: the vector.
-    """
+
+class SimdVector:
+    """A SIMD vector in code that is being built, with the operators of a number; ``builder`` appends instructions."""
 
     __array_ufunc__ = None  # NumPy's numbers leave their operators to these
 
@@ -51,47 +55,55 @@ class SimdVector:
         return SimdVector(self.builder, self.builder.fneg(self.value))
 
 
-def vectorized(formula: Callable[..., tuple[Any, ...]], n_inputs: int, n_lanes: int = LANES) -> Callable[..., None]:
-    """Make a function for compiled code that applies a formula to ``n_lanes`` columns at once.
+def vectorized(formulas: Mapping[int, Callable[..., tuple[Any, ...]]]) -> Callable[..., None]:
+    """Make a function for compiled code that applies one of several formulas to columns, LANES at a time.
 
     Args:
-        formula: takes ``n_inputs`` numbers and returns some, by sums, differences, negation and products with
+        formulas: by number; each takes numbers and returns some, by sums, differences, negation and products with
             constants.
-        n_inputs: how many numbers it takes.
-        n_lanes: how many columns.
 
     Returns:
-        (x, at, step, y, to, stride) → None, on flat contiguous arrays of float32. In each column c, the formula takes
-        x[at + c + i step] for inputs i and writes y[to + c + j stride] for results j. All inputs are read before a
-        result is written. Indices are not checked.
+        (which, x, at, step, n, y, to, stride) → None, on flat contiguous arrays of float32. In each column c < n,
+        formula number ``which`` takes x[at + c + i step] for inputs i and writes y[to + c + j stride] for results j.
+        All inputs are read before a result is written. Indices are not checked.
     """
 
-    def apply(typing_context: Any, x: Any, at: Any, step: Any, y: Any, to: Any, stride: Any) -> Definition:
+    def apply(typing_context: Any, which: Any, x: Any, at: Any, step: Any, n: Any, y: Any, to: Any,
+              stride: Any) -> Definition:
         def build(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
-            def place(number: int, index: int, first: ir.Value, step: ir.Value) -> ir.Value:
-                array = context.make_array(signature.args[number])(context, builder, args[number])
-                offset = builder.add(first, builder.mul(step, ir.Constant(step.type, index)))
-                return builder.bitcast(builder.gep(array.data, [offset]), vector.as_pointer())
-
-            vector = ir.VectorType(ir.FloatType(), n_lanes)
-            inputs = [SimdVector(builder, builder.load(place(0, i, args[1], args[2]), align=4))
-                      for i in range(n_inputs)]
-            for j, result in enumerate(formula(*inputs)):
-                builder.store(result.value, place(3, j, args[4], args[5]), align=4)
+            source, target = (context.make_array(signature.args[i])(context, builder, args[i]).data for i in (1, 5))
+            rest = builder.srem(args[4], INDEX(LANES))
+            for number, formula in formulas.items():
+                with builder.if_then(builder.icmp_signed("==", args[0], INDEX(number))):
+                    for start, stop, n_lanes in ((INDEX(0), builder.sub(args[4], rest), LANES),
+                                                 (builder.sub(args[4], rest), args[4], 1)):
+                        with _each(builder, start, stop, INDEX(n_lanes)) as (column, _):
+                            _apply(builder, formula, n_lanes, (source, builder.add(args[2], column), args[3]),
+                                   (target, builder.add(args[6], column), args[7]))
             return context.get_dummy_value()
 
-        return types.void(x, types.int64, types.int64, y, types.int64, types.int64), build
+        return types.void(types.int64, x, *[types.int64] * 3, y, types.int64, types.int64), build
 
     result: Callable[..., None] = intrinsic(apply)
     return result
 
 
-_on_stack: Callable[..., ir.Value] = cgutils.alloca_once
-_declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
-_tuple: Callable[..., Any] = types.UniTuple
+def _apply(builder: ir.IRBuilder, formula: Callable[..., tuple[Any, ...]], n_lanes: int, source: Places,
+           target: Places) -> None:
+    """Append a formula on ``n_lanes`` columns, from and to arrays, given with the first place and the step."""
+    vector = ir.VectorType(ir.FloatType(), n_lanes)
+
+    def place(array: ir.Value, first: ir.Value, step: ir.Value, index: int) -> ir.Value:
+        offset = builder.add(first, builder.mul(step, INDEX(index)))
+        return builder.bitcast(builder.gep(array, [offset]), vector.as_pointer())
+
+    inputs = [SimdVector(builder, builder.load(place(*source, i), align=4))
+              for i in range(formula.__code__.co_argcount)]
+    for j, result in enumerate(formula(*inputs)):
+        builder.store(result.value, place(*target, j), align=4)
+
+
 N_PLACES = 10
-INDEX = ir.IntType(64)
-VECTOR = ir.VectorType(ir.FloatType(), LANES)
 
 
 def simd_multiply_add(n_rows: int, n_columns: int) -> Callable[..., None]:
@@ -159,14 +171,8 @@ class _Sums:
 
 @compiled(inline="always")
 def transpose(x: np.ndarray, at: int, step: int, shape: tuple[int, int], y: np.ndarray, to: int, stride: int) -> None:
-    """Transpose a matrix in registers: y[to + j stride + i] = x[at + i step + j], for rows i and columns j.
-
-    Args:
-        x, y: flat, contiguous, of float32. Indices are not checked.
-        at, step: where the matrix begins in x, and elements from a row to the next.
-        shape: its rows and columns.
-        to, stride: where the transposed matrix begins in y, and elements from a row to the next.
-    """
+    """Transpose a matrix of that shape in registers: y[to + j stride + i] = x[at + i step + j], for rows i and columns
+    j. Arrays are flat, contiguous, of float32; indices are not checked."""
     n_rows, n_columns = shape
     whole_rows, whole_columns = n_rows - n_rows % LANES, n_columns - n_columns % LANES
     for i in range(0, whole_rows, LANES):

@@ -8,8 +8,8 @@ from weakref import WeakSet
 
 import numpy as np
 
+from scaffe.layers.base.axes import same_memory
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layout import same_memory
 from scaffe.layers.base.writes import Writes
 from scaffe.layers.python import BlobVec, Python, UserBlob, UserLayer
 from scaffe.nets.net_layer import Node

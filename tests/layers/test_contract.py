@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scaffe.layers.base.axes import same_memory
 from scaffe.layers.base.layer import TEST, TRAIN, Layer, layer_types
-from scaffe.layers.base.layout import same_memory
 from tests.layers.gradient_check import Case, all_cases, check_exhaustive, load_cases
 from tests.layers.rig import layer_parameter
 

@@ -11,7 +11,7 @@ import pytest
 from scaffe.errors import LayerError
 from scaffe.layers.base.fillers import fill, uniform
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.cpu.normal import Layers, exponential_layers, normal_layers
+from scaffe.layers.kernels.cpu.random_numbers import Layers, exponential_layers, normal_layers
 from scaffe.proto import caffe_pb2
 from tests.reference import fillers as reference
 

@@ -12,10 +12,10 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays as workspace
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.conv import first_weights
-from scaffe.layers.kernels.cpu.conv.choice import SeparateWeightGradient
 from scaffe.layers.kernels.cpu.conv.first_weights import FirstWeights
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
+from scaffe.layers.kernels.cpu.conv.weight_gradients import SeparateWeightGradient
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.test_winograd import drawn, windows
 

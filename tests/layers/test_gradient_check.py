@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.activation.activations import Sigmoid
-from scaffe.layers.fully_connected.embed import Embed
+from scaffe.layers.fully_connected.inner_product import Embed
 from tests.layers.gradient_check import Case, check_direction, check_exhaustive, spread
 
 SIGMOID = Case('type: "Sigmoid"', ((2, 3, 2, 2),))

@@ -13,11 +13,11 @@ from scaffe.jit.simd import transpose
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays, set_threads
 from scaffe.layers.kernels.cpu.conv import few_inputs
-from scaffe.layers.kernels.cpu.conv.choice import SeparateWeightGradient
 from scaffe.layers.kernels.cpu.conv.few_inputs import FewInputs
 from scaffe.layers.kernels.cpu.conv.image_lanes import Convolution, supports
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
 from scaffe.layers.kernels.cpu.conv.portable import Convolution as Portable
+from scaffe.layers.kernels.cpu.conv.weight_gradients import SeparateWeightGradient
 from tests.layers.test_winograd import drawn, expected, expected_gradients, spec_of
 
 SHAPES = pytest.mark.parametrize(("n", "c", "height", "width", "n_output", "pad", "taps"), [

@@ -11,7 +11,7 @@ import pytest
 from scaffe.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
+from scaffe.layers.kernels.cpu.onednn.primitive import can_pool
 from scaffe.layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from tests.layers.rig import spread
 from tests.reference import kernels as naive

@@ -8,7 +8,7 @@ from scaffe.errors import LayerError
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import TRAIN
 from scaffe.layers.base.random import Stream
-from scaffe.layers.vision.local_convolution import LocalConvolution
+from scaffe.layers.vision.windows import LocalConvolution
 from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
 from tests.reference.local import local_convolution

@@ -9,11 +9,10 @@ from scaffe.errors import LayerError
 from scaffe.jit.simd import HAS_AVX512
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
-from scaffe.layers.kernels.cpu.conv import pointwise
-from scaffe.layers.kernels.cpu.conv.panels import in_panels, multiply_matrices, rows_at_once
-from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, supports
+from scaffe.layers.kernels.cpu.conv import panels
+from scaffe.layers.kernels.cpu.conv.panels import Pointwise, in_panels, multiply_matrices, rows_at_once, supports
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.onednn.winograd import products
+from scaffe.layers.kernels.cpu.onednn.winograd import tiling
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
 from scaffe.layers.kernels.specs import ConvSpec
 
@@ -45,7 +44,7 @@ def expected(spec, x, w, b, slope, added):
 @pytest.fixture(params=[1, 2, 3])
 def threads(request, monkeypatch):
     """Parts as small as can be, on some threads."""
-    monkeypatch.setattr(pointwise, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(panels, "LEAST_PRODUCTS", 1)
     set_threads(request.param)
     yield request.param
     set_threads(1)
@@ -58,7 +57,7 @@ def threads(request, monkeypatch):
     (2, 3, (11,), 32, (1,)), (1, 6, (2, 3, 4), 64, (1, 1, 1))])
 @pytest.mark.parametrize(("slope", "adds"), [(None, None), (0.0, "other"), (0.25, "in place"), (0.0, None)])
 def test_every_output_is_the_formulas(n, c, image, n_output, stride, slope, adds, threads, monkeypatch):
-    monkeypatch.setattr(pointwise, "GROUP_BYTES", 4 * c * 32)
+    monkeypatch.setattr(panels, "GROUP_BYTES", 4 * c * 32)
     spec = spec_of(n, c, image, n_output, stride)
     x, w, b, added = drawn(spec)
     around = np.full(added.size + 64, OUTSIDE, np.float32)
@@ -74,11 +73,11 @@ def test_every_output_is_the_formulas(n, c, image, n_output, stride, slope, adds
 def test_groups_of_panels_and_threads_do_not_change_a_bit(monkeypatch):
     spec, found = spec_of(2, 19, (9, 6), 128), []
     x, w, b, added = drawn(spec)
-    monkeypatch.setattr(pointwise, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(panels, "LEAST_PRODUCTS", 1)
     try:
         for n_threads, n_bytes in ((1, 1), (1, 1 << 20), (2, 1), (3, 1 << 20)):
             set_threads(n_threads)
-            monkeypatch.setattr(pointwise, "GROUP_BYTES", n_bytes)
+            monkeypatch.setattr(panels, "GROUP_BYTES", n_bytes)
             plan, y = Pointwise(spec, 0.0), np.empty_like(added)
             plan.set_weights(w, b)
             plan.forward(x, y, added)
@@ -131,9 +130,9 @@ def test_winograds_convolutions_are_alike_by_either_products(n, c, height, width
     x, w, b, added = drawn(spec)
     found = []
     for is_ours in (True, False):
-        monkeypatch.setattr(products, "is_fast", lambda is_ours=is_ours: is_ours)
+        monkeypatch.setattr(tiling, "is_fast", lambda is_ours=is_ours: is_ours)
         plan, y = Inference(library(), spec, 0.0), np.full(added.shape, np.nan, np.float32)
-        assert isinstance(plan._filtering._products, products.PanelProducts if is_ours else products.OnednnProducts)
+        assert isinstance(plan._filtering._products, tiling.PanelProducts if is_ours else tiling.OnednnProducts)
         plan.set_weights(w, b)
         plan.forward(x, y, added)
         found.append(y)
@@ -142,13 +141,13 @@ def test_winograds_convolutions_are_alike_by_either_products(n, c, height, width
 
 @needs_onednn
 def test_which_convolutions_run_so(monkeypatch):
-    monkeypatch.setattr(pointwise, "is_fast", lambda: True)
+    monkeypatch.setattr(panels, "is_fast", lambda: True)
     fits = spec_of(1, 8, (7, 7), 64)
     assert isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
     others = [spec_of(1, 8, (7, 7), 40), spec_of(1, 8, (7, 7), 64, kernel=(3, 3)), spec_of(1, 8, (7, 7), 64, group=2),
               spec_of(1, 8, (7, 7), 64, pad=(1, 0)), spec_of(1, 8, (2, 3), 64), spec_of(1, 8, (9,), 64, (2,))]
     assert supports(fits) and not any(supports(spec) for spec in others)
-    monkeypatch.setattr(pointwise, "is_fast", lambda: False)
+    monkeypatch.setattr(panels, "is_fast", lambda: False)
     assert not isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)
 
 

@@ -6,8 +6,7 @@ import pytest
 from scaffe.jit import cache_key, checks_bounds, compiled
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.threads import parallel, parts
-from scaffe.layers.kernels.cpu.threads.parts import part_from
-from scaffe.layers.kernels.cpu.threads.thread_pool import OpenmpThreads
+from scaffe.layers.kernels.cpu.threads.parts import OpenmpThreads, part_from
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN, and so no OpenMP")
 

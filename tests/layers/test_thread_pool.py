@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.threads.parts import in_ranges, set_parts
-from scaffe.layers.kernels.cpu.threads.thread_pool import OpenmpThreads, PythonThreads
+from scaffe.layers.kernels.cpu.threads.parts import OpenmpThreads, PythonThreads, in_ranges, set_parts
 
 N_THREADS = 3
 KINDS = [pytest.param(OpenmpThreads, marks=pytest.mark.skipif(library() is None, reason="no oneDNN")), PythonThreads]
@@ -75,7 +74,7 @@ def test_ranges_go_on_after_one_that_failed():
 
 SIGNALLED = """
 import os, signal, threading
-from scaffe.layers.kernels.cpu.threads.thread_pool import thread_pool
+from scaffe.layers.kernels.cpu.threads.parts import thread_pool
 seen = []
 signal.signal(signal.SIGUSR1, lambda *of: seen.append(threading.current_thread() is threading.main_thread()))
 group = thread_pool(2)

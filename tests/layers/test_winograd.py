@@ -6,8 +6,9 @@ import pytest
 from scaffe.jit import checks_bounds
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import arrays, set_threads
+from scaffe.layers.kernels.cpu.conv import weight_gradients
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.onednn.winograd import products, tiling
+from scaffe.layers.kernels.cpu.onednn.winograd import tiling
 from scaffe.layers.kernels.cpu.onednn.winograd import tiling as of_winograd
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference, Training
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, is_faster, is_faster_in_training
@@ -125,7 +126,7 @@ def test_several_blocks_the_last_one_shorter(n_threads, taps):
     plan = Training(library(), spec)
     y, gx, gw = (np.full_like(array, np.nan) for array in (gy, x, w))
     assert plan._forward._tiling.n_rows % plan._forward._block
-    assert len({stop - first for first, stop in plan._gradient._blocks}) == 2
+    assert len({stop - first for first, stop in plan.gradient._blocks}) == 2
     other = Training(library(), spec_of(9, 44, 42, 41, 96, taps // 2, taps))
     nothing, weights = (np.full(shape, np.nan, np.float32) for shape in ((9, 42, 41, 44), (96, 44, taps, taps)))
     try:
@@ -150,13 +151,13 @@ def test_several_blocks_the_last_one_shorter(n_threads, taps):
 def test_prepared_calls_compute_every_block(n_threads, taps, n_output, group, is_ours, monkeypatch):
     """Strips of one row of tiles; working memory that is full of what is no number, and is written over afterwards."""
     monkeypatch.setattr(tiling, "BLOCK_BYTES", (1, 1))
-    monkeypatch.setattr(products, "is_fast", lambda: is_ours)
+    monkeypatch.setattr(tiling, "is_fast", lambda: is_ours)
     spec = spec_of(2, 40, 9, 14, n_output, taps // 2, taps, group=group)
     x, w, b, added = drawn(spec, np.random.default_rng(taps))
     try:
         set_threads(n_threads)
         plan, y = Inference(library(), spec, 0.25), np.full_like(added, np.nan)
-        assert isinstance(plan._filtering._products, products.PanelProducts) == is_ours
+        assert isinstance(plan._filtering._products, tiling.PanelProducts) == is_ours
         plan.set_weights(w, b)
         for name in ("bottom", "top", "scratch"):
             arrays.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
@@ -236,7 +237,8 @@ def test_working_memory_is_what_the_passes_take(monkeypatch, taps):
         taken[name] = max(taken.get(name, 0), n_bytes)
         return arrays.workspace(name, n_bytes)
 
-    monkeypatch.setattr(of_winograd, "workspace", noted)
+    for module in (of_winograd, weight_gradients):
+        monkeypatch.setattr(module, "workspace", noted)
     plan.forward(x, w, b, np.empty_like(gy))
     plan.backward_data(gy, w, np.empty_like(x))
     plan.backward_weights(x, gy, np.empty_like(w), np.empty_like(b))

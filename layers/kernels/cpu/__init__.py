@@ -14,15 +14,13 @@ from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.arrays import as_bits, zeros
 from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolution
 from scaffe.layers.kernels.cpu.onednn.library import attempt, library, reason, supports
-from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan, WeightedPlan, Workers, find_kernel
+from scaffe.layers.kernels.plans import PoolingPlan, WeightedPlan, Workers, find_kernel
 from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 from scaffe.threads import openmp_begins_with
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
-    from scaffe.layers.kernels.cpu.draws_plan import Dropout as dropout
-    from scaffe.layers.kernels.cpu.draws_plan import Uniform as uniform
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
@@ -34,6 +32,9 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     )
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
     from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
+    from scaffe.layers.kernels.cpu.portable_pooling import Pooling as stochastic_pooling
+    from scaffe.layers.kernels.cpu.random_numbers import Dropout as dropout
+    from scaffe.layers.kernels.cpu.random_numbers import Uniform as uniform
     from scaffe.layers.kernels.cpu.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
@@ -126,11 +127,7 @@ def batch_allocator() -> Callable[[int], np.ndarray]:
 
 
 class Staging:
-    """Batches from the readers, which are in host memory already.
-
-    Args:
-        next_batch: returns the arrays of the next batch.
-    """
+    """Batches from the readers, which are in host memory already."""
 
     def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
         self.next = next_batch
@@ -188,8 +185,8 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
     spec.check()
     if supports(spec) and not wants_mask:
-        from scaffe.layers.kernels.cpu.onednn.pooling import Pooling as OnednnPooling
-        from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
+        from scaffe.layers.kernels.cpu.onednn.primitive import Pooling as OnednnPooling
+        from scaffe.layers.kernels.cpu.onednn.primitive import can_pool
 
         made = attempt(OnednnPooling, spec) if can_pool(spec) else None
         if made is not None:
@@ -203,22 +200,15 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     return Pooling(spec)
 
 
-def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
-    """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
-    from scaffe.layers.kernels.cpu.portable_pooling import Pooling
-
-    spec.check()
-    return Pooling(spec)
-
-
 def draws(rng: Stream) -> Stream:
     """The source of the random numbers of a net's layers: the stream itself."""
     return rng
 
 
-PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("draws_plan", "Dropout"),
+PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("random_numbers", "Dropout"),
          "lrn": ("lrn_plan", "Lrn"), "pixels": ("pixels_plan", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
-         "uniform": ("draws_plan", "Uniform")}
+         "stochastic_pooling": ("portable_pooling", "Pooling"),
+         "uniform": ("random_numbers", "Uniform")}
 """The functions of Backend that are a plan's class: its module and name."""
 
 

@@ -148,11 +148,7 @@ Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and t
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused.
-
-    Args:
-        spec: the geometry.
-    """
+    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused."""
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec = spec
@@ -162,7 +158,6 @@ class BatchNorm:
 
     def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """See BatchNormPlan."""
         self._check(x, y, kept)
         mean, variance = moments(x)
         for total, news in zip(sums, (mean, variance * self.spec.correction, np.ones(1)), strict=True):
@@ -174,7 +169,6 @@ class BatchNorm:
 
     def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """See BatchNormPlan."""
         self._check(x, y, kept)
         mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
@@ -193,13 +187,11 @@ class BatchNorm:
         return Transform(self._mean, self._inverse, fused)
 
     def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
-        """See BatchNormPlan."""
         self._check(x, xn)
         self._transform(NOT_FUSED).forward(x, xn)
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, fused: Fused = NOT_FUSED,
                  diffs: FusedDiffs = NO_DIFFS) -> None:
-        """See BatchNormPlan."""
         self._check(x, gy, gx)
         transform = self._transform(fused)
         wanted = diffs.scale is not None or diffs.bias is not None

@@ -17,11 +17,8 @@ N_TRIES = 3
 
 
 def slowness(dtype: np.dtype) -> float | None:
-    """Measure a convolution in ``dtype`` and in float32, each by the shortest of a few runs.
-
-    Returns:
-        the ratio of the times; None, without a measurement, if the processor has instructions for bfloat16.
-    """
+    """Times of a convolution in ``dtype`` over those in float32, each the shortest of a few runs; None, without a
+    measurement, if the processor has instructions for bfloat16."""
     if has_instructions():
         return None
     return _seconds(replace(SAMPLE, dtype=dtype)) / _seconds(SAMPLE)

@@ -1,4 +1,5 @@
-"""Loops over boxes: overlaps, matches with ground truth, non-maximum suppression."""
+"""Loops over boxes, for overlaps, matches with ground truth and non-maximum suppression; and over regions of interest
+on channels-last images (N, H, W, C), by bins or by bilinear samples."""
 
 from __future__ import annotations
 
@@ -51,12 +52,8 @@ def overlaps_of(box: np.ndarray, boxes: np.ndarray, edge: float) -> np.ndarray:
 
 @compiled
 def match(table: np.ndarray, matches: np.ndarray) -> None:
-    """Give each true box the free box that overlaps it most, the largest overlaps first; of equal ones the first.
-
-    Args:
-        table: (n, m), overlaps of n boxes with m true boxes.
-        matches: int64 (n,), written: the true box's index where there is a match. Rows that are IGNORED stay so.
-    """
+    """Give each true box the free box that overlaps it most, by a table (boxes, true boxes), the largest overlaps
+    first; of equal ones the first. Matches, int64 (boxes,), get the true box's index; rows that are IGNORED stay so."""
     n, m = table.shape
     taken = np.zeros(m, np.bool_)
     for _ in range(m):
@@ -76,19 +73,10 @@ def match(table: np.ndarray, matches: np.ndarray) -> None:
 @compiled
 def suppress(boxes: np.ndarray, order: np.ndarray, threshold: float, eta: float, least_area: float,
              kept: np.ndarray) -> int:
-    """Non-maximum suppression: keep boxes in order, except those that overlap one kept before by too much.
+    """Non-maximum suppression: write to ``kept`` the indices, in ``order``, best first, of the boxes (n, 4), corners as
+    fractions, of ``least_area`` or more that overlap none kept before by more than the threshold. Returns how many.
 
-    Args:
-        boxes: (n, 4), corners as fractions.
-        order: int64 (k,), indices of the boxes to consider, the best first.
-        threshold: the largest overlap with a box kept before; of the boxes' dtype.
-        eta: while the threshold is above 0.5, every kept box multiplies it by this (adaptive suppression).
-        least_area: smaller boxes are left out.
-        kept: int64 (k,), receives the indices kept.
-
-    Returns:
-        how many are kept.
-    """
+    While the threshold is above 0.5, every kept box multiplies it by ``eta`` (adaptive suppression)."""
     n_kept, none = 0, boxes.dtype.type(0)
     for place in range(len(order)):
         box = boxes[order[place]]
@@ -119,16 +107,8 @@ def overlap_in_pixels(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled
 def suppress_in_pixels(boxes: np.ndarray, threshold: float, most: int) -> np.ndarray:
-    """Indices of the boxes that overlap no kept one before them by more than the threshold, at most ``most`` of them.
-
-    Args:
-        boxes: (n, 4), the best first.
-        threshold: intersection over union.
-        most: how many to keep.
-
-    Returns:
-        int64, ascending.
-    """
+    """Indices, int64, of the boxes (n, 4), best first, whose intersection over union with each kept one before them is
+    not above the threshold, at most ``most`` of them."""
     gone = np.zeros(len(boxes), np.bool_)
     kept = np.empty(min(most, len(boxes)), np.int64)
     n_kept = 0
@@ -161,15 +141,8 @@ def overlap_centred(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled
 def suppress_centred(boxes: np.ndarray, threshold: float) -> np.ndarray:
-    """Indices of the boxes whose overlap with each kept one before them is below the threshold.
-
-    Args:
-        boxes: float64 (4, n), x, y, width and height, the best first; classes do not matter, as in MobileNet-YOLO.
-        threshold: intersection over union; a NaN is not below it.
-
-    Returns:
-        int64, ascending.
-    """
+    """Indices, int64, of the boxes, float64 (4, n), x, y, width and height, best first, whose intersection over union
+    with each kept one before them is below the threshold; a NaN is not. Classes do not matter, as in MobileNet-YOLO."""
     n = boxes.shape[1]
     gone = np.zeros(n, np.bool_)
     kept = np.empty(n, np.int64)
@@ -182,3 +155,126 @@ def suppress_centred(boxes: np.ndarray, threshold: float) -> np.ndarray:
                 if not gone[j]:
                     gone[j] = not overlap_centred(boxes[:, i], boxes[:, j]) < threshold
     return kept[:n_kept]
+
+
+NOWHERE = -1  # in place of the position of an empty bin's maximum
+
+
+@compiled
+def max_of_bins(images: np.ndarray, items: np.ndarray, tops: np.ndarray, bottoms: np.ndarray, lefts: np.ndarray,
+                rights: np.ndarray, pooled: np.ndarray, places: np.ndarray) -> None:
+    """Write each bin's maximum to ``pooled``, 0 for an empty one, and its pixel, row · W + column, to ``places``."""
+    for r in range(pooled.shape[0]):
+        image = images[items[r]]
+        for i in range(pooled.shape[1]):
+            for j in range(pooled.shape[2]):
+                pooled[r, i, j] = 0
+                places[r, i, j] = NOWHERE
+                for h in range(tops[r, i], bottoms[r, i]):
+                    for w in range(lefts[r, j], rights[r, j]):
+                        for c in range(pooled.shape[3]):
+                            if places[r, i, j, c] == NOWHERE or image[h, w, c] > pooled[r, i, j, c]:
+                                pooled[r, i, j, c] = image[h, w, c]
+                                places[r, i, j, c] = h * images.shape[2] + w
+
+
+@compiled
+def max_of_bins_back(gradient: np.ndarray, items: np.ndarray, places: np.ndarray, images: np.ndarray) -> None:
+    """Add each bin's gradient to the pixel of ``images``, (N, H · W, C), that was its maximum."""
+    for r in range(gradient.shape[0]):
+        for i in range(gradient.shape[1]):
+            for j in range(gradient.shape[2]):
+                for c in range(gradient.shape[3]):
+                    if places[r, i, j, c] != NOWHERE:
+                        images[items[r], places[r, i, j, c], c] += gradient[r, i, j, c]
+
+
+@compiled
+def means_by_position(images: np.ndarray, items: np.ndarray, tops: np.ndarray, bottoms: np.ndarray, lefts: np.ndarray,
+                      rights: np.ndarray, pooled: np.ndarray) -> None:
+    """Write the mean of each bin: channel c of bin (i, j) from channel (c · rows + i) · columns + j of the image."""
+    n_rows, n_columns = pooled.shape[1], pooled.shape[2]
+    for r in range(pooled.shape[0]):
+        image = images[items[r]]
+        for i in range(n_rows):
+            for j in range(n_columns):
+                area = (bottoms[r, i] - tops[r, i]) * (rights[r, j] - lefts[r, j])
+                for c in range(pooled.shape[3]):
+                    total = 0.0
+                    for h in range(tops[r, i], bottoms[r, i]):
+                        for w in range(lefts[r, j], rights[r, j]):
+                            total += image[h, w, (c * n_rows + i) * n_columns + j]
+                    pooled[r, i, j, c] = total / area if area > 0 else 0.0
+
+
+@compiled
+def means_by_position_back(gradient: np.ndarray, items: np.ndarray, tops: np.ndarray, bottoms: np.ndarray,
+                           lefts: np.ndarray, rights: np.ndarray, images: np.ndarray) -> None:
+    """Add to ``images`` the gradient of ``means_by_position``."""
+    n_rows, n_columns = gradient.shape[1], gradient.shape[2]
+    for r in range(gradient.shape[0]):
+        image = images[items[r]]
+        for i in range(n_rows):
+            for j in range(n_columns):
+                area = (bottoms[r, i] - tops[r, i]) * (rights[r, j] - lefts[r, j])
+                for c in range(gradient.shape[3]):
+                    for h in range(tops[r, i], bottoms[r, i]):
+                        for w in range(lefts[r, j], rights[r, j]):
+                            image[h, w, (c * n_rows + i) * n_columns + j] += gradient[r, i, j, c] / area
+
+
+@compiled
+def neighbours(at: float, length: int, margin: float) -> tuple[int, int, float]:
+    """The pixels before and after a position along one axis, and the weight of the second; (-1, -1, 0) if outside."""
+    if not (-margin <= at <= length - 1 + margin):
+        return -1, -1, 0.0
+    at = min(max(at, 0.0), length - 1.0)
+    low = int(at)
+    return low, min(low + 1, length - 1), at - low
+
+
+@compiled
+def bilinear_means(images: np.ndarray, items: np.ndarray, grids: np.ndarray, counts: np.ndarray, margin: float,
+                   pooled: np.ndarray) -> None:
+    """Write the mean of each bin's samples to ``pooled``, (R, rows, columns, C), from images (N, H, W, C): each
+    region's item, int64 (R,), its y0, dy, x0, dx, (R, 4), and its numbers of samples ny and nx of a bin, int64 (R, 2).
+    Samples up to ``margin`` pixels outside count as on the edge."""
+    for r in range(pooled.shape[0]):
+        image = images[items[r]]
+        y0, dy, x0, dx = grids[r]
+        ny, nx = counts[r]
+        for i in range(pooled.shape[1]):
+            for j in range(pooled.shape[2]):
+                pooled[r, i, j] = 0
+                for a in range(ny):
+                    up, down, v = neighbours(y0 + (i * ny + a) * dy, images.shape[1], margin)
+                    for b in range(nx):
+                        left, right, u = neighbours(x0 + (j * nx + b) * dx, images.shape[2], margin)
+                        if up >= 0 and left >= 0:
+                            for c in range(pooled.shape[3]):
+                                upper = (1 - u) * image[up, left, c] + u * image[up, right, c]
+                                lower = (1 - u) * image[down, left, c] + u * image[down, right, c]
+                                pooled[r, i, j, c] += ((1 - v) * upper + v * lower) / (ny * nx)
+
+
+@compiled
+def bilinear_means_back(gradient: np.ndarray, items: np.ndarray, grids: np.ndarray, counts: np.ndarray, margin: float,
+                        images: np.ndarray) -> None:
+    """Add the gradient of ``bilinear_means`` to ``images``. Arguments as there."""
+    for r in range(gradient.shape[0]):
+        image = images[items[r]]
+        y0, dy, x0, dx = grids[r]
+        ny, nx = counts[r]
+        for i in range(gradient.shape[1]):
+            for j in range(gradient.shape[2]):
+                for a in range(ny):
+                    up, down, v = neighbours(y0 + (i * ny + a) * dy, images.shape[1], margin)
+                    for b in range(nx):
+                        left, right, u = neighbours(x0 + (j * nx + b) * dx, images.shape[2], margin)
+                        if up >= 0 and left >= 0:
+                            for c in range(gradient.shape[3]):
+                                share = gradient[r, i, j, c] / (ny * nx)
+                                image[up, left, c] += (1 - v) * (1 - u) * share
+                                image[up, right, c] += (1 - v) * u * share
+                                image[down, left, c] += v * (1 - u) * share
+                                image[down, right, c] += v * u * share

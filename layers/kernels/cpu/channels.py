@@ -22,19 +22,12 @@ CHUNK_ELEMS, MOST_CHUNKS = 1 << 16, 64
 
 
 def in_chunks(kernel: Callable[..., Any], n_sums: int, x: np.ndarray, *rest: Any) -> tuple[np.ndarray, int]:
-    """Call ``kernel(first, stop, n_each, x, *rest, sums)`` for ranges of chunks of rows, on several threads.
+    """Call ``kernel(first, stop, n_each, x, *rest, sums)`` for ranges of chunks of rows of x (rows, columns), on
+    threads.
 
-    Args:
-        kernel: compiled; writes the sums of chunks [first, stop). Chunk i has the ``n_each`` rows from i · n_each on,
-            or those that are left. ``sums`` is (chunks, n_sums, columns), float64, zero. It gets bfloat16 arrays as
-            their bits.
-        n_sums: sums for each column.
-        x: (rows, columns).
-        rest: further arguments, the same in every call.
-
-    Returns:
-        the sums of each chunk, and how many rows a chunk has. Both depend on x's shape alone.
-    """
+    The kernel writes the sums of chunks [first, stop); chunk i has the ``n_each`` rows from i · n_each on, or those
+    that are left. ``sums`` is (chunks, n_sums, columns), float64, zero. The kernel gets bfloat16 arrays as their bits.
+    Returns the sums and n_each, both of which depend on x's shape alone."""
     n_rows, n_columns = x.shape
     n_each = -(-max(CHUNK_ELEMS // max(n_columns, 1), n_rows // MOST_CHUNKS, 1) // BLOCK) * BLOCK
     n_chunks = -(-n_rows // n_each)
@@ -135,11 +128,8 @@ def add_bias(y: np.ndarray, b: np.ndarray | None, relu_slope: float | None) -> N
 
 
 def add_gradients(g: np.ndarray, gb: np.ndarray, overwrite: bool) -> None:
-    """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``.
-
-    Raises:
-        LayerError: gb has not C elements.
-    """
+    """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``. Raises LayerError for another
+    gb."""
     expect_elems(g.shape[1], gb)
     beside = LINE // gcd(gb.size, LINE)  # rows that together fill whole cache lines
     rows = g.reshape(-1, beside * gb.size) if len(g) % beside == 0 and g.flags.c_contiguous else g

@@ -148,24 +148,13 @@ def _copy(x: np.ndarray, y: np.ndarray) -> None:
 
 
 def save_sign_mask(y: np.ndarray, mask: np.ndarray) -> None:
-    """Set the bits of the elements above 0, and clear all others.
-
-    Args:
-        y: flat.
-        mask: uint32, (n_words(y.size),).
-    """
+    """Set the bits of the elements of y, flat, above 0 in words (n_words(y.size),), and clear all others."""
     expect_words(y.size, mask)
     in_units(_save_mask, TOGETHER, y.size, y.size // LEAST_ELEMS, as_bits(y), mask)
 
 
 def relu_backward_mask(mask: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
-    """gx = gy where the bit is set, slope · gy elsewhere. gx may be gy.
-
-    Args:
-        mask: from ``save_sign_mask``.
-        gy, gx: flat.
-        slope: below 0.
-    """
+    """gx = gy where ``save_sign_mask`` has set the bit, slope · gy elsewhere; flat. gx may be gy."""
     expect_elems(gy.size, gx)
     expect_words(gy.size, mask)
     source = None if are_one(gy, gx) else as_bits(gy)

@@ -20,12 +20,8 @@ REORDERED = {"reassoc", "contract"}  # lets sums be vectorized
 
 
 class GemvProducts:
-    """A plan of y = x wᵀ + b for few rows of x; see ``WeightedPlan``.
-
-    Args:
-        others: the plan that computes the gradients.
-        m, n, k: rows, outputs and inputs. x is (m, k), w (n, k), y (m, n), float32.
-    """
+    """y = x wᵀ + b in float32 for few rows of x (m, k), w (n, k); the gradients by another plan. See
+    ``WeightedPlan``."""
 
     def __init__(self, others: WeightedPlan, m: int, n: int, k: int) -> None:
         self.backward_data, self.backward_weights = others.backward_data, others.backward_weights
@@ -37,7 +33,6 @@ class GemvProducts:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         in_units(_products, *self._ranges, *self._arguments(x, w, b, y, relu_slope))
 
     def prepare_calls(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,

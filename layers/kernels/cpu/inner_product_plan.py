@@ -25,15 +25,8 @@ LEAST_PRODUCTS = 1 << 22  # multiply-adds of a part: handing one to a thread tak
 
 
 class WeightGradients:
-    """A plan of y = x wᵀ + b with its own kernel for the weights' gradient gyᵀ x; see ``WeightedPlan``.
-
-    Args:
-        others: the plan that computes everything else.
-        m, n, k: rows, outputs, inputs. The weights are (N, K).
-
-    Attributes:
-        rows: see RowwisePlan.
-    """
+    """A plan of y = x wᵀ + b, w (n, k), with its own kernel for the weights' gradient gyᵀ x, a RowwisePlan; the rest by
+    another plan."""
 
     def __init__(self, others: WeightedPlan, m: int, n: int, k: int) -> None:
         self.forward, self.backward_data = others.forward, others.backward_data
@@ -43,14 +36,12 @@ class WeightGradients:
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         expect_elems(self._w[0], gb)
         self.backward_rows(x, gy, slice(0, self._w[0]), gw, overwrite)
         if gb is not None:
             self.backward_bias(gy, gb, overwrite)
 
     def backward_rows(self, x: np.ndarray, gy: np.ndarray, rows: slice, gw: np.ndarray, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         n_rows, k = rows.stop - rows.start, self._w[1]
         for array, n_elems in ((x, prod(self._x)), (gy, prod(self._y)), (gw, n_rows * k)):
             expect_elems(n_elems, array)
@@ -61,7 +52,6 @@ class WeightGradients:
                  not overwrite, gw.reshape(-1))
 
     def backward_bias(self, gy: np.ndarray, gb: np.ndarray, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         add_gradients(gy.reshape(self._y), gb, overwrite)
 
 
@@ -104,12 +94,7 @@ MOST_ELEMS = 1 << 20  # of a temporary product that is added to a gradient
 
 
 class InnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs.
-
-    Args:
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-    """
+    """y = x wᵀ + b for m rows of k inputs and n outputs; with ``transpose`` w is (k, n) instead of (n, k)."""
 
     def __init__(self, m: int, n: int, k: int, transpose: bool = False) -> None:
         self._x, self._y = (m, k), (m, n)
@@ -118,19 +103,16 @@ class InnerProduct:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         x, w, y = x.reshape(self._x), w.reshape(self._w), y.reshape(self._y)
         np.dot(x, w if self._transpose else w.T, out=y)
         add_bias(y, b, relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         w = w.reshape(self._w)
         np.dot(gy.reshape(self._y), w.T if self._transpose else w, out=gx.reshape(self._x))
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         x, gy, gw = x.reshape(self._x), gy.reshape(self._y), gw.reshape(self._w)
         a, b = (x.T, gy) if self._transpose else (gy.T, x)
         if overwrite:

@@ -18,13 +18,8 @@ BLOCK = 800  # numbers processed at once, which stay in the first-level cache
 
 
 class Lrn:
-    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
-
-    Across channels, backward recomputes s, which would take as much memory as y.
-
-    Args:
-        spec: the geometry; n is local_size across channels, local_size squared within one.
-    """
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders. Across
+    channels, backward recomputes s, which would take as much memory as y."""
 
     def __init__(self, spec: LrnSpec) -> None:
         self.spec, self.reads_y = spec, spec.within
@@ -38,7 +33,6 @@ class Lrn:
         self._back_rate = number(2 * spec.alpha * spec.beta / spec.n_window)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y."""
         x, y = x.reshape(self._shape), y.reshape(self._shape)
         if self._kept is None:
             in_parts(_across, (x, y), self._half, self._numbers)
@@ -50,7 +44,6 @@ class Lrn:
         np.multiply(x, self._kept ** -beta, out=y)
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
-        """See Preparable."""
         if self.spec.within:
             return None
         x, y = x.reshape(self._shape), y.reshape(self._shape)

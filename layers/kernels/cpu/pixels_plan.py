@@ -15,12 +15,8 @@ from scaffe.layers.kernels.extents import expect_elems
 
 
 class Pixels:
-    """y = (pixel - mean) · scale, mirrored where asked for, with the bits that readers would compute.
-
-    Args:
-        change: has ``mean``, float32, 1-D: a mean image (row, column, channel), or a number for each channel;
-            ``row_stride`` and ``column_stride``, elements of it from one row, or column, to the next; ``scale``.
-    """
+    """y = (pixel - mean) · scale, mirrored where asked for, with the bits that readers would compute; see
+    ``Backend.pixels``."""
 
     def __init__(self, change: Any) -> None:
         self._mean, self._row_stride, self._scale = change.mean, change.row_stride, np.float32(change.scale)
@@ -31,7 +27,6 @@ class Pixels:
             self._mirrored, self._width = np.ascontiguousarray(rows[:, ::-1]).reshape(-1), rows.shape[1]
 
     def run(self, pixels: np.ndarray, places: np.ndarray, y: np.ndarray) -> None:
-        """See ``backend.Pixels``."""
         n, height, width, n_channels = pixels.shape
         expect_elems(pixels.size, y)
         expect_elems(3 * n, places)

@@ -18,13 +18,10 @@ Window = tuple[int, ...]  # kernel, stride and pad, (height, width) each
 
 
 class Pooling:
-    """MAX, AVE or STOCHASTIC of one geometry on channels-last images.
-
-    Args:
-        spec: the geometry.
-    """
+    """MAX, AVE or STOCHASTIC of one geometry on channels-last images."""
 
     def __init__(self, spec: PoolSpec) -> None:
+        spec.check()
         self.spec = spec
         n, c, *spatial = spec.in_shape
         self._in, self._out = (n, *spatial, c), (n, *spec.out_spatial, c)
@@ -43,14 +40,12 @@ class Pooling:
             mask.reshape(self._out)[...] = self._places
 
     def prepare_calls(self, x: np.ndarray, y: np.ndarray) -> NativeCalls | None:
-        """See Preparable."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         is_mean = self.spec.method == "AVE"
         kernel, args = (_average, (x, y)) if is_mean else (_maximum, (x, y, self._places))
         return prepare_units(kernel, 1, self._in[0], self._most_parts, *args, self._window)
 
     def forward_stochastic(self, x: np.ndarray, y: np.ndarray, draws: np.ndarray | None) -> None:
-        """See StochasticPoolingPlan."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         if draws is None:
             self._run(_weighted_mean, x, y, self._window)
@@ -58,7 +53,6 @@ class Pooling:
             self._run(_stochastic, x, y, self._places, draws.reshape(self._out), self._window)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         gy, gx = gy.reshape(self._out), gx.reshape(self._in)
         if self.spec.method == "AVE":
             self._run(_average_back, gy, gx, self._window)

@@ -31,50 +31,37 @@ class _Buffers:
 
 
 class WidenedProduct:
-    """A convolution or inner product; see ``WeightedPlan``.
-
-    Args:
-        plan: the same for float32.
-    """
+    """A convolution or inner product by the float32 plan; see ``WeightedPlan``."""
 
     def __init__(self, plan: WeightedPlan) -> None:
         self._plan, self._wide = plan, _Buffers()
 
     def forward(self, x: Any, w: np.ndarray, b: np.ndarray | None, y: Any, relu_slope: float | None = None) -> None:
-        """See WeightedPlan."""
         out = self._wide.of("y", y)
         self._plan.forward(self._wide.filled("x", x), w, b, out, relu_slope)
         copy(out, y.reshape(-1))
 
     def backward_data(self, gy: Any, w: np.ndarray, gx: Any) -> None:
-        """See WeightedPlan."""
         out = self._wide.of("x", gx)
         self._plan.backward_data(self._wide.filled("y", gy), w, out)
         copy(out, gx.reshape(-1))
 
     def backward_weights(self, x: Any, gy: Any, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool = False) -> None:
-        """See WeightedPlan."""
         self._plan.backward_weights(self._wide.filled("x", x), self._wide.filled("y", gy), gw, gb, overwrite)
 
 
 class WidenedPooling:
-    """MAX or AVE pooling without a mask; see ``PoolingPlan``.
-
-    Args:
-        plan: the same for float32.
-    """
+    """MAX or AVE pooling without a mask by the float32 plan; see ``PoolingPlan``."""
 
     def __init__(self, plan: PoolingPlan) -> None:
         self._plan, self._wide = plan, _Buffers()
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
-        """See PoolingPlan."""
         out = self._wide.of("y", y)
         self._plan.forward(self._wide.filled("x", x), out)
         copy(out, y.reshape(-1))
 
     def backward(self, gy: Any, gx: Any) -> None:
-        """See PoolingPlan."""
         out = self._wide.of("x", gx)
         self._plan.backward(self._wide.filled("y", gy), out)
         copy(out, gx.reshape(-1))

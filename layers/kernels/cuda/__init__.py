@@ -7,28 +7,26 @@ and numbers per channel are float32. Work is queued on the current stream; the h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaffe.layers.kernels.plans import (
-    BatchNormPlan,
-    InferencePlan,
-    PoolingPlan,
-    StochasticPoolingPlan,
-    WeightedPlan,
-    find_kernel,
-)
-from scaffe.layers.kernels.specs import ConvSpec, NormSpec, PoolSpec
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.cublas import precision
+from scaffe.layers.kernels.device import place
+from scaffe.layers.kernels.plans import BatchNormPlan, InferencePlan, WeightedPlan, find_kernel
+from scaffe.layers.kernels.specs import ConvSpec, NormSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
+    from scaffe.layers.kernels.cuda.arena import Recording as record
     from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
     from scaffe.layers.kernels.cuda.copies import Pixels as pixels
     from scaffe.layers.kernels.cuda.copies import Staging as staging
     from scaffe.layers.kernels.cuda.copies import copy_part
-    from scaffe.layers.kernels.cuda.draws_plan import Draws as draws
-    from scaffe.layers.kernels.cuda.draws_plan import Dropout as dropout
-    from scaffe.layers.kernels.cuda.draws_plan import Uniform as uniform
+    from scaffe.layers.kernels.cuda.elementwise import Draws as draws
+    from scaffe.layers.kernels.cuda.elementwise import Dropout as dropout
+    from scaffe.layers.kernels.cuda.elementwise import Uniform as uniform
     from scaffe.layers.kernels.cuda.elementwise import (
         add_relu,
         add_up,
@@ -39,7 +37,9 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         save_sign_mask,
     )
     from scaffe.layers.kernels.cuda.pooling_lrn import Lrn as lrn
-    from scaffe.layers.kernels.cuda.recording import Recording as record
+    from scaffe.layers.kernels.cuda.pooling_lrn import Pooling as pooling
+    from scaffe.layers.kernels.cuda.pooling_lrn import Pooling as stochastic_pooling
+    from scaffe.layers.kernels.cuda.products import InnerProduct as inner_product
     from scaffe.layers.kernels.cuda.softmax import SoftmaxLoss as softmax_loss
     from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
     from scaffe.layers.kernels.cuda.updates import Guard, clip_factor
@@ -65,8 +65,6 @@ CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the h
 
 def configure(tf32: bool) -> None:
     """Set whether float32 products may use TF32, in plans built from now on."""
-    from scaffe.layers.kernels.cuda.cublas import precision
-
     precision.tf32 = tf32
 
 
@@ -80,7 +78,6 @@ def workers() -> None:
 
 def describe() -> str:
     """One line: the device, and what computes convolutions."""
-    from scaffe.layers.kernels import device
     from scaffe.layers.kernels.cuda.cudnn.graphs import reason
 
     properties = device.describe(device.load().cuda.runtime.getDevice())
@@ -109,29 +106,6 @@ def deconvolution(spec: ConvSpec) -> WeightedPlan:
     return Deconvolution(convolution(spec), add_bias, add_gradients)
 
 
-def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
-    """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``."""
-    from scaffe.layers.kernels.cuda.products import InnerProduct
-
-    return InnerProduct(m, n, k, transpose, dtype)
-
-
-def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
-    """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
-    from scaffe.layers.kernels.cuda.pooling_lrn import Pooling
-
-    spec.check()
-    return Pooling(spec)
-
-
-def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
-    """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
-    from scaffe.layers.kernels.cuda.pooling_lrn import Pooling
-
-    spec.check()
-    return Pooling(spec)
-
-
 def copy_weights(w: Any, order: tuple[int, int], copy: Any) -> None:
     """Write weights (O, I, K), flat, to a copy for kernels of a half type, (O, K, I); ``order`` has the sizes I, K."""
     from scaffe.layers.kernels.cuda.products import Weights
@@ -144,8 +118,6 @@ def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -
     if not layer_type.host_only:
         found: Callable[..., Any] = layer_type
         return found
-    from functools import partial
-
     from scaffe.layers.base.host_fallback import HostFallback
     from scaffe.layers.kernels import cpu
 
@@ -164,32 +136,21 @@ def scalar(number: Any) -> Any:
     return number
 
 
-def place() -> Callable[[], None]:
-    """The current device and its stream, as a call that makes them this thread's current ones again."""
-    from scaffe.layers.kernels import device
-
-    return device.place()
-
-
 def synchronize() -> None:
     """Wait for everything that was queued on the current stream."""
-    from scaffe.layers.kernels import device
-
     device.load().cuda.get_current_stream().synchronize()
 
 
 def batch_norm(spec: NormSpec) -> BatchNormPlan:
     """A plan of batch normalisation."""
-    from scaffe.layers.kernels.cuda import batch_norm_plan
+    from scaffe.layers.kernels.cuda import channels
     from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 
-    return cudnn_batch_norm.batch_norm(spec) or batch_norm_plan.BatchNorm(spec)
+    return cudnn_batch_norm.batch_norm(spec) or channels.BatchNorm(spec)
 
 
 def to_host(array: Any) -> np.ndarray:
     """A copy of the array in host memory, for which the host waits; a NumPy array is returned as it is."""
-    from scaffe.layers.kernels import device
-
     if isinstance(array, np.ndarray):
         return array
     # CuPy would put an array in order within `with stream`, and forget the stream that `use()` has chosen.
@@ -200,29 +161,25 @@ def to_host(array: Any) -> np.ndarray:
 
 def to_device(array: Any, dtype: Any = None) -> Any:
     """The array on the device: a copy if it is in host memory or of another type, else itself."""
-    from scaffe.layers.kernels import device
-
     return device.load().asarray(array, dtype)
 
 
 def zeros(n_elems: int, dtype: Any) -> Any:
     """A flat array of zeros."""
-    from scaffe.layers.kernels import device
-
     return device.load().zeros(n_elems, dtype)
 
 
-PLANS = {"draws": ("draws_plan", "Draws"), "dropout": ("draws_plan", "Dropout"), "lrn": ("pooling_lrn", "Lrn"),
-         "pixels": ("copies", "Pixels"), "record": ("recording", "Recording"),
+PLANS = {"draws": ("elementwise", "Draws"), "dropout": ("elementwise", "Dropout"),
+         "inner_product": ("products", "InnerProduct"), "lrn": ("pooling_lrn", "Lrn"), "pixels": ("copies", "Pixels"),
+         "pooling": ("pooling_lrn", "Pooling"), "record": ("arena", "Recording"),
          "softmax_loss": ("softmax", "SoftmaxLoss"), "staging": ("copies", "Staging"),
-         "uniform": ("draws_plan", "Uniform"), "update_plan": ("updates", "UpdatePlan")}
+         "stochastic_pooling": ("pooling_lrn", "Pooling"), "uniform": ("elementwise", "Uniform"),
+         "update_plan": ("updates", "UpdatePlan")}
 """The functions of DeviceBackend that are a class: its module and name."""
 
 
 def __getattr__(name: str) -> Any:
     """The array module ``xp``, the classes of ``PLANS`` and elementwise kernels, imported at their first use."""
     if name == "xp":
-        from scaffe.layers.kernels import device
-
         return device.load()
     return find_kernel(__name__, name, PLANS, ("elementwise", "softmax", "channels", "updates", "copies"))

@@ -1,7 +1,9 @@
-"""Scratch memory on the device, shared by all plans, since they run one after another on one stream."""
+"""Scratch memory on the device, shared by all plans, since they run one after another on one stream; and CUDA graphs:
+work captured once and launched many times, with one call each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -13,38 +15,54 @@ ALIGN_BYTES = 256
 Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 
-class Blocks:
-    """One device's. They grow when plans are built (``reserve``), not while they run: addresses in graphs stay."""
+class _Blocks:
+    """The memory of one device: the newest block last; older ones if they are ``pinned``."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []
-        self._pinned = False
-        self.n_bytes = 0
+        self.blocks: list[Any] = []
+        self.pinned, self.n_bytes = False, 0
+
+
+class Arena:
+    """The scratch memory of the current device. It grows when plans are built (``reserve``), not while they run:
+    addresses in graphs stay."""
+
+    def __init__(self) -> None:
+        self._own = device.PerDevice(_Blocks)
 
     def reserve(self, *parts: Part) -> None:
-        """See Arena."""
-        self._grow(sum(_bytes(part) for part in parts))
+        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
+        self._grow(sum(map(_bytes, parts)))
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of the current memory, without older memory that only captured graphs use."""
+        return self._own().n_bytes
 
     def take(self, *parts: Part) -> list[Any]:
-        """See Arena."""
-        self._grow(sum(_bytes(part) for part in parts))
+        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
+        block = self._grow(sum(map(_bytes, parts)))
         taken, start = [], 0
-        for part in parts:
-            shape, dtype = part
+        for shape, dtype in parts:
             n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
-            taken.append(self._blocks[-1][start:start + n_bytes].view(dtype).reshape(shape))
-            start += _bytes(part)
+            taken.append(block[start:start + n_bytes].view(dtype).reshape(shape))
+            start += _bytes((shape, dtype))
         return taken
 
     def pin(self) -> None:
-        """See Arena."""
-        self._pinned = True
+        """From now on keep the old memory when growing: captured graphs use its addresses."""
+        self._own().pinned = True
 
-    def _grow(self, n_bytes: int) -> None:
-        if n_bytes > self.n_bytes or not self._blocks:
-            self.n_bytes = max(n_bytes, ALIGN_BYTES)
-            kept = self._blocks if self._pinned else []
-            self._blocks = [*kept, device.load().empty(self.n_bytes, np.uint8)]
+    def forget(self) -> None:
+        """Free the memory on all devices."""
+        self._own.cache_clear()
+
+    def _grow(self, n_bytes: int) -> Any:
+        own = self._own()
+        if n_bytes > own.n_bytes or not own.blocks:
+            own.n_bytes = max(n_bytes, ALIGN_BYTES)
+            own.blocks = [*(own.blocks if own.pinned else []), device.load().empty(own.n_bytes, np.uint8)]
+        return own.blocks[-1]
 
 
 def _bytes(part: Part) -> int:
@@ -53,32 +71,60 @@ def _bytes(part: Part) -> int:
     return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
-_blocks = device.PerDevice(Blocks)
-
-
-class Arena:
-    """The scratch memory of the current device."""
-
-    def reserve(self, *parts: Part) -> None:
-        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
-        _blocks().reserve(*parts)
-
-    @property
-    def n_bytes(self) -> int:
-        """The bytes of the current memory, without older memory that only captured graphs use."""
-        return _blocks().n_bytes
-
-    def take(self, *parts: Part) -> list[Any]:
-        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
-        return _blocks().take(*parts)
-
-    def pin(self) -> None:
-        """From now on keep the old memory when growing: captured graphs use its addresses."""
-        _blocks().pin()
-
-    def forget(self) -> None:
-        """Free the memory on all devices."""
-        _blocks.cache_clear()
-
-
 arena = Arena()
+
+
+AHEAD_BYTES = 1 << 20
+LEAST_BYTES = AHEAD_BYTES // 4  # more than the losses and their sums that a pass makes
+
+
+class Recording:
+    """The work that ``run`` queues on the current stream, captured without executing it. Calling this launches it.
+
+    Memory allocated while recording comes from a pool of the device's recordings, which gives none of it to others,
+    since every launch writes there. They share it, since they run one after another on one stream: what ``result`` has
+    is read before another one is launched. What the host computes or decides inside ``run`` is fixed at recording.
+
+    Args:
+        run: queues work; must not make the host wait.
+
+    Attributes:
+        result: what ``run`` returned; arrays hold the newest launch's values.
+
+    Raises:
+        Exception: what ``run`` raises, or CUDA's error for work that cannot be captured. The capture is then ended.
+    """
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        cupy = device.load()
+        arena.pin()
+        pool = _pool()
+        stream = cupy.cuda.get_current_stream()
+        with cupy.cuda.using_allocator(pool.malloc):
+            if pool.free_bytes() < LEAST_BYTES:
+                pool.malloc(AHEAD_BYTES)  # given back at once: the pool has it, and CUDA is asked for none meanwhile
+            # Relaxed: the helper thread may allocate and wait for its own events meanwhile.
+            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+            try:
+                self.result = run()
+            except BaseException:
+                _abandon(stream)
+                raise
+            self._graph = stream.end_capture()
+
+    def __call__(self) -> Any:
+        """Launch on the current stream. Returns ``result``."""
+        self._graph.launch(device.load().cuda.get_current_stream())
+        return self.result
+
+
+@device.PerDevice
+def _pool() -> Any:
+    return device.load().cuda.MemoryPool()
+
+
+def _abandon(stream: Any) -> None:
+    try:
+        stream.end_capture()
+    except Exception:  # the capture was invalidated already; what broke it is being raised
+        return

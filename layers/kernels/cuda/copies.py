@@ -17,16 +17,8 @@ FEW_ROWS = 8  # then a block is one row's
 
 
 def as_rows(shape: Ints, strides: Ints, other_strides: Ints, itemsize: int) -> tuple[int, int, int, int] | None:
-    """Two strided views of equal shape as matrices of equal shape with contiguous rows.
-
-    Args:
-        shape: of both views.
-        strides, other_strides: of the first and the second view, in bytes.
-        itemsize: of an element, in bytes.
-
-    Returns:
-        (rows, columns, row stride of the first view in elements, that of the second); None if they are not.
-    """
+    """Two strided views of equal shape, with strides in bytes, as matrices of equal shape with contiguous rows: (rows,
+    columns, row stride of the first view in elements, that of the second); None if they are not."""
     axes = sorted((a for a in zip(strides, other_strides, shape, strict=True) if a[2] != 1), reverse=True)
     merged: list[list[int]] = []
     for one, other, n in axes:
@@ -66,12 +58,8 @@ I = np.int32  # noqa: E741 - the kernel's int
 
 
 class Pixels:
-    """y = (pixel - mean) · scale, mirrored where that is asked for: in float32 the bits that readers compute.
-
-    Args:
-        change: has ``mean``, float32, 1-D: a mean image (row, column, channel), or a number for each channel;
-            ``row_stride`` and ``column_stride``, elements of it from one row, or column, to the next; ``scale``.
-    """
+    """y = (pixel - mean) · scale, mirrored where that is asked for: in float32 the bits that readers compute; see
+    ``Backend.pixels``."""
 
     def __init__(self, change: Any) -> None:
         self._mean = device.load().asarray(change.mean)
@@ -139,11 +127,7 @@ class _Slot:
 
 
 class Staging:
-    """Double buffering: while the net computes on one batch, the next one is copied to the other buffer.
-
-    Args:
-        next_batch: returns the arrays of the next batch, in host memory; they are valid until its next call.
-    """
+    """Double buffering: while the net computes on one batch, the next one is copied to the other buffer."""
 
     def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
         self._next_batch = next_batch
@@ -152,10 +136,7 @@ class Staging:
         self._stream: Any = None
 
     def next(self) -> list[Any]:
-        """The next batch on the device, where it has arrived: its copy began an iteration ago.
-
-        The arrays are valid until the next call.
-        """
+        """The next batch on the device, valid until the next call: its copy began an iteration ago."""
         current = device.load().cuda.get_current_stream()
         if self._stream is None:
             self._stream = device.stream()

@@ -15,11 +15,8 @@ from scaffe.layers.kernels.cuda.launch import wide
 
 
 class Precision:
-    """The setting of ``-tf32``, read when plans are built.
-
-    Attributes:
-        tf32: factors of float32 products may be rounded to 10 bits of mantissa (sums stay float32).
-    """
+    """The setting of ``-tf32``, read when plans are built: factors of float32 products may be rounded to 10 bits of
+    mantissa (sums stay float32)."""
 
     tf32 = False
 
@@ -41,11 +38,8 @@ ARGUMENTS = {
 
 
 class Cublas:
-    """A cuBLAS handle with its workspace. Calls are queued on CuPy's current stream.
-
-    Raises:
-        LayerError: cuBLAS refuses a call (from every method).
-    """
+    """A cuBLAS handle with its workspace, whose calls are queued on CuPy's current stream. Raises LayerError if cuBLAS
+    refuses."""
 
     def __init__(self) -> None:
         # CuPy's module is linked to the library, so its functions are found through it, whatever wheel it came in.
@@ -57,13 +51,9 @@ class Cublas:
         self._check("cublasCreate_v2", ctypes.byref(self._handle))
         self._workspace: Any = device.load().empty(WORKSPACE_BYTES, np.uint8)
 
-    def gemm(self, *arguments: Any) -> None:
-        """``cublasGemmEx``, all arguments but the handle."""
-        self._check("cublasGemmEx", self._on_current_stream(), *arguments)
-
-    def gemm_batch(self, *arguments: Any) -> None:
-        """``cublasGemmStridedBatchedEx``, all arguments but the handle."""
-        self._check("cublasGemmStridedBatchedEx", self._on_current_stream(), *arguments)
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of products with all its arguments but the handle."""
+        self._check(name, self._on_current_stream(), *arguments)
 
     def _on_current_stream(self) -> c_void_p:
         stream = device.load().cuda.get_current_stream().ptr
@@ -91,14 +81,8 @@ DEFAULT_ALGORITHM = -1
 
 
 class Matrix(NamedTuple):
-    """A row-major matrix in device memory.
-
-    Attributes:
-        at: the address of its first element.
-        row: elements between the starts of two rows.
-        transposed: use the transpose.
-        step: elements between two matrices of a batch.
-    """
+    """A row-major matrix in device memory: the address of its first element, elements between the starts of two rows,
+    whether its transpose is meant, and elements between two matrices of a batch."""
 
     at: int
     row: int
@@ -118,32 +102,24 @@ def columns(a: Any, chosen: slice) -> Matrix:
 
 def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tuple[Any, Any], *,
              add: bool = False, n_batch: int = 1) -> None:
-    """c (m, n) = a (m, k) b (k, n), or += if ``add``. Sums are float32, or float64 for float64; TF32 if configured.
+    """c (m, n) = a (m, k) b (k, n), or += if ``add``, for row-major matrices, or for ``n_batch`` of each. Sums are
+    float32, or float64 for float64; TF32 if configured. ``dtypes`` are those of a and b, and of c.
 
-    Args:
-        m, n, k: the product's sizes.
-        a, b, c: the matrices, row-major. cuBLAS is column-major and computes cᵀ = bᵀ aᵀ on the same memory.
-        dtypes: (of a and b, of c).
-        add: add to c instead of writing it.
-        n_batch: number of products, whose matrices lie ``step`` elements apart.
-    """
+    cuBLAS is column-major and computes cᵀ = bᵀ aᵀ on the same memory."""
     if min(m, n) == 0:
         return
     narrow, result = (CUDA_TYPES[np.dtype(d).name] for d in dtypes)
     real = wide(dtypes[0])
     one, keep = _SCALARS[real.name, 1].ctypes.data, _SCALARS[real.name, int(add)].ctypes.data
-    compute = COMPUTE_64F if real == np.float64 else _compute(narrow)
+    has_tf32 = narrow == CUDA_TYPES["float32"] and precision.tf32
+    compute = COMPUTE_64F if real == np.float64 else COMPUTE_32F_TF32 if has_tf32 else COMPUTE_32F
     sizes = (int(b.transposed), int(a.transposed), n, m, k, one)
     if n_batch == 1:
-        cublas().gemm(*sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep, c.at, result, c.row, compute,
-                      DEFAULT_ALGORITHM)
+        cublas().call("cublasGemmEx", *sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep, c.at, result, c.row,
+                      compute, DEFAULT_ALGORITHM)
     else:
-        cublas().gemm_batch(*sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step, keep, c.at, result,
-                            c.row, c.step, n_batch, compute, DEFAULT_ALGORITHM)
-
-
-def _compute(narrow: int) -> int:
-    return COMPUTE_32F_TF32 if narrow == CUDA_TYPES["float32"] and precision.tf32 else COMPUTE_32F
+        cublas().call("cublasGemmStridedBatchedEx", *sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step,
+                      keep, c.at, result, c.row, c.step, n_batch, compute, DEFAULT_ALGORITHM)
 
 
 _SCALARS = {(name, value): np.full(1, value, name) for name in ("float32", "float64") for value in (0, 1)}

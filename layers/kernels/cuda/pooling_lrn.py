@@ -18,13 +18,10 @@ MOST_SMALL = 255  # positions in a window that a byte can hold, with one more fo
 
 
 class Pooling:
-    """MAX, AVE or STOCHASTIC pooling of one geometry. For backward it keeps which element each output took.
+    """MAX, AVE or STOCHASTIC pooling of one geometry. For backward it keeps which element each output took."""
 
-    Args:
-        spec: the geometry.
-    """
-
-    def __init__(self, spec: PoolSpec) -> None:
+    def __init__(self, spec: PoolSpec, wants_mask: bool = False) -> None:
+        spec.check()
         self.spec = spec
         n, c, *spatial = spec.in_shape
         n_taps = spec.kernel[0] * spec.kernel[1]
@@ -40,13 +37,11 @@ class Pooling:
         self._above_zero = np.int32(False)
 
     def include_relu(self) -> None:
-        """See ReluPoolingPlan."""
         self._above_zero = np.int32(True)
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
-        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in
-        its own type.
-        """
+        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in its own
+        type."""
         self._check(x, y, mask)
         if self.spec.method == "AVE":
             self._run("average", self._outputs, x, y)
@@ -63,7 +58,6 @@ class Pooling:
             self._run("stochastic", self._outputs, x, y, self._places, draws.astype(np.float32, copy=False))
 
     def backward(self, gy: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         if self.spec.method == "AVE":
             self._run("average_back", self._inputs, gy, gx)
@@ -81,13 +75,8 @@ class Pooling:
 
 
 class Lrn:
-    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
-
-    Args:
-        spec: the geometry; n is local_size across channels, local_size squared within one.
-
-    Nothing is kept for backward, which recomputes s in scratch memory.
-    """
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders. Nothing is
+    kept for backward, which recomputes s in scratch memory."""
 
     reads_y = True
 
@@ -106,7 +95,6 @@ class Lrn:
         arena.reserve(self._scale)
 
     def forward(self, x: Any, y: Any) -> None:
-        """Write y."""
         expect_elems(self._n_elems, x, y)
         self._run(self._name, x, y, self._half, *self._sum_numbers, self._beta)
 

@@ -20,12 +20,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 
 
 class Weights:
-    """The conversions for weights of one shape.
-
-    Args:
-        shape: Caffe's, (O, I, K...).
-        dtype: what kernels read.
-    """
+    """The conversions for weights of Caffe's shape (O, I, K...) to ``dtype``, which kernels read."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         self._dtype, self._counts = np.dtype(dtype), (np.int32(shape[1]), np.int32(prod(shape[2:])))
@@ -91,7 +86,6 @@ class Convolution:
         arena.reserve(self._columns, self._weights.part, self._gradient, parts_of(n_rows, spec.n_output, self._dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x * w + b, then a ReLU if a slope is given."""
         self._check(x, y)
         columns, kernels = arena.take(self._columns, self._weights.part)
         kernels = self._weights.laid_out(w, kernels)
@@ -103,7 +97,6 @@ class Convolution:
         add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         columns, kernels = arena.take(self._columns, self._weights.part)
         kernels = self._weights.laid_out(w, kernels)
@@ -115,7 +108,6 @@ class Convolution:
             self._launch("col2im", part.size, (columns, part), n_images)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._check(x, gy)
         columns, gradient = arena.take(self._columns, self._gradient)
         for i, (start, n_images) in enumerate(self._blocks()):
@@ -168,39 +160,30 @@ class Convolution:
 
 
 class InnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs.
+    """y = x wᵀ + b for m rows of k inputs and n outputs of ``dtype``, a RowwisePlan; with ``transpose`` w is (k, n).
 
-    Args:
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-        dtype: of x and y; w, b and their gradients are float32 beside half types (w may be in the half type too).
-
-    Attributes:
-        rows: see RowwisePlan. The gradient of long weights always comes by these, since products of other sizes may add
-            in another order.
+    w, b and their gradients are float32 beside half types (w may be in the half type too). The gradient of long weights
+    always comes by blocks of rows, since products of other sizes may add in another order.
     """
 
-    def __init__(self, m: int, n: int, k: int, transpose: bool, dtype: Any) -> None:
+    def __init__(self, m: int, n: int, k: int, transpose: bool = False, dtype: Any = np.float32) -> None:
         self._m, self._n, self._k, self._transpose, self._dtype = m, n, k, transpose, np.dtype(dtype)
         self._w = ((k, n) if transpose else (n, k), self._dtype)
         self.rows = [] if transpose else row_blocks(n, k * wide(dtype).itemsize)
         arena.reserve(self._w, parts_of(m, n, dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         m, n, k = self._m, self._n, self._k
         x, y = x.reshape(m, k), y.reshape(m, n)
         multiply(m, n, k, matrix(x), matrix(self._narrowed(w), not self._transpose), matrix(y), (x.dtype, y.dtype))
         add_bias(y, b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         m, n, k = self._m, self._n, self._k
         gy, gx = gy.reshape(m, n), gx.reshape(m, k)
         multiply(m, k, n, matrix(gy), matrix(self._narrowed(w), self._transpose), matrix(gx), (gy.dtype, gx.dtype))
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         gw = gw.reshape(self._w[0])
         for rows in self.rows:
             self.backward_rows(x, gy, rows, gw[rows], overwrite)
@@ -217,7 +200,6 @@ class InnerProduct:
                  (x.dtype, gw.dtype), add=not overwrite)
 
     def backward_bias(self, gy: Any, gb: Any, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         add_gradients(gy.reshape(self._m, self._n), gb, overwrite)
 
     def _narrowed(self, w: Any) -> Any:

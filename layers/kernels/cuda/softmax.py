@@ -54,7 +54,6 @@ class SoftmaxLoss:
         self._counts, self._wrong = cupy.zeros(spec.n_rows, np.int32), cupy.zeros(1, np.int32)
 
     def forward(self, x: Any, labels: Any, prob: Any, loss: Any) -> None:
-        """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,)."""
         expect_shape(self._shape, x, prob)
         expect_elems(self._shape[0], labels)
         own, other = np.dtype(x.dtype), np.dtype(labels.dtype)

@@ -72,16 +72,8 @@ RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "LocalUpda
 
 
 class UpdatePlan:
-    """An update rule over segments of the flat parameter buffers.
-
-    Args:
-        rule: has ``name``, one of ``RULES``; ``n_histories``; and ``numbers(hyper)``, which gives its rate, momentum,
-            second (a second decay rate) and delta.
-        segments: the parts of the buffers to update.
-
-    Raises:
-        LayerError: a rule without a kernel.
-    """
+    """An update rule over segments of the flat parameter buffers. ``rule`` has a ``name`` of RULES (else LayerError),
+    ``n_histories``, and ``numbers(hyper)``: its rate, momentum, second (a second decay rate) and delta."""
 
     def __init__(self, rule: Any, segments: Sequence[Segment]) -> None:
         if rule.name not in RULES:
@@ -95,15 +87,9 @@ class UpdatePlan:
 
     def run(self, w: Any, g: Any, histories: Sequence[Any], hyper: Any, factor: Any = 1.0,
             copy: Any = None) -> None:
-        """Update the segments of w and the histories by g · factor.
-
-        Args:
-            w, g, histories: flat arrays of one type.
-            hyper: rate, decay, l1, scale, iteration, keeps_step.
-            factor: a number; or float32 (2,) on the device: the factor, and a flag that skips the update if not 0.
-            copy: a flat array of another type that gets the new weights too, each parameter in its kernels' order;
-                None: no copy.
-        """
+        """See UpdatePlan in plans.py. A factor on the device is float32 (2,): the factor, and a flag that skips the
+        update if not 0. ``copy``, a flat array of another type, gets the new weights too, each parameter in its
+        kernels' order."""
         if not self._n_chunks:
             return
         on_device = hasattr(factor, "__cuda_array_interface__")

@@ -101,8 +101,7 @@ def update_bytes(net: Net) -> int:
 
 def scratch_bytes() -> int:
     """Bytes of the workspace of convolutions and others on the current device, and of what recordings hold."""
-    from scaffe.layers.kernels.cuda.arena import arena
-    from scaffe.layers.kernels.cuda.recording import AHEAD_BYTES
+    from scaffe.layers.kernels.cuda.arena import AHEAD_BYTES, arena
 
     return arena.n_bytes + AHEAD_BYTES
 

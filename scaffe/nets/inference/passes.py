@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scaffe.layers.base.layer import TEST
-from scaffe.layers.reshaping.split_tile import Split
+from scaffe.layers.reshaping.copies import Split
 from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.change_detection import ChangeDetector

@@ -7,8 +7,8 @@ from threading import get_ident
 
 import numpy as np
 
+from scaffe.layers.base.axes import same_memory
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.base.layout import same_memory
 from scaffe.layers.kernels.plans import PreparedCalls
 from scaffe.nets.inference.fused_convolution import FusedConvolution
 from scaffe.nets.net_layer import Node, all_bottoms

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.activation.dropout import Dropout
+from scaffe.layers.activation.relu import Dropout
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.vision.local_convolution import fill_places
+from scaffe.layers.vision.windows import fill_places
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group

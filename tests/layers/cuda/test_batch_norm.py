@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.kernels import cuda
-from scaffe.layers.kernels.cuda import batch_norm_plan
+from scaffe.layers.kernels.cuda import channels
 from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
 from scaffe.layers.kernels.specs import Fused, FusedDiffs, NormSpec
@@ -138,7 +138,7 @@ def test_in_place_and_without_a_gradient_of_x(cp: Any, kind: str, dtype: np.dtyp
 
 def test_arrays_may_lie_anywhere(cp: Any) -> None:
     on = Bench(cp, SHAPES[0], np.dtype(np.float32), "both, relu")
-    plan, x, gy = batch_norm_plan.BatchNorm(on.spec), double(on.x), double(on.gy)
+    plan, x, gy = channels.BatchNorm(on.spec), double(on.x), double(on.gy)
     out, back, diffs = (shifted(cp, np.zeros_like(on.x), 1) for _ in range(2)), None, on.diffs(True)
     out, back = out
     plan.forward_train(shifted(cp, on.x, 1), out, on.sums, on.fused)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import cuda
-from scaffe.layers.kernels.cuda.arena import arena
-from scaffe.layers.kernels.cuda.recording import Recording
+from scaffe.layers.kernels.cuda.arena import Recording, arena
 from tests import pretend
 from tests.layers.cuda.conftest import REAL
 

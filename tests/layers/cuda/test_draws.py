@@ -9,7 +9,7 @@ import pytest
 
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cuda
-from scaffe.layers.kernels.cuda.draws_plan import Draws
+from scaffe.layers.kernels.cuda.elementwise import Draws
 from scaffe.layers.kernels.cuda.launch import run_flat
 from tests.layers.cuda.rig import double, every_dtype, numbers
 

@@ -22,8 +22,8 @@ from scaffe.errors import UserError
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu, cuda, device, extents
+from scaffe.layers.kernels.cuda import arena, to_host
 from scaffe.layers.kernels.cuda import cublas as cublas_module
-from scaffe.layers.kernels.cuda import recording, to_host
 from scaffe.layers.kernels.cuda.arena import arena as scratch
 from scaffe.layers.kernels.cuda.cublas import cublas, precision
 from scaffe.memory.backing import speeds as link_speed
@@ -84,7 +84,7 @@ def on_device(monkeypatch, tmp_path):
 def as_in_a_new_process():
     scratch.forget()
     cublas.cache_clear()
-    recording._pool.cache_clear()
+    arena._pool.cache_clear()
     gc.collect()
 
 

@@ -77,7 +77,7 @@ MUTANTS = {
     "a copy in a recording": (COPIES, *POOLING,
                               "device.load().cuda.runtime.memcpyAsync(y.data.ptr, np.zeros(9).ctypes.data, 4, 1, "
                               "device.load().cuda.get_current_stream().ptr)"),
-    "an array in a recording": (ALLOCATES, "layers/kernels/cuda/recording.py", "pool.malloc(AHEAD_BYTES)", "pass"),
+    "an array in a recording": (ALLOCATES, "layers/kernels/cuda/arena.py", "pool.malloc(AHEAD_BYTES)", "pass"),
     "products without their memory": (REFUSED, "layers/kernels/cuda/cublas.py",
                                       'self._check("cublasSetWorkspace_v2"', '(lambda *given: None)("no"'),
 }

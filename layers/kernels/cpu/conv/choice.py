@@ -3,61 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
-from typing import Protocol
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.onednn.library import attempt, can, library
 from scaffe.layers.kernels.cpu.onednn.library import supports as supported_by_onednn
-from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import InferencePlan, WeightedPlan
 from scaffe.layers.kernels.specs import ConvSpec
-
-
-class Gradient(Protocol):
-    """Computes the gradient of one geometry's weights."""
-
-    def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
-        """Add the gradient to gw, in Caffe's order, or overwrite it. Images are channels-last."""
-
-    def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working arrays that ``run`` uses."""
-
-
-class SeparateWeightGradient:
-    """A plan whose weights' gradient has a kernel of its own; see ``WeightedPlan``.
-
-    Args:
-        others: the plan that computes everything else.
-        spec: the geometry.
-        gradient: computes the gradient of the weights.
-
-    Attributes:
-        gradient: as given.
-    """
-
-    def __init__(self, others: WeightedPlan, spec: ConvSpec, gradient: Gradient) -> None:
-        self._others, self.forward, self.backward_data = others, others.forward, others.backward_data
-        self.spec, self.gradient = spec, gradient
-        self._sizes = prod(spec.in_shape), prod(spec.weight_shape), prod(spec.out_shape)
-
-    def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
-                         overwrite: bool = False) -> None:
-        """See WeightedPlan."""
-        for n_elems, array in zip(self._sizes, (x, gw, gy), strict=True):
-            expect_elems(n_elems, array)
-        self.gradient.run(x, gy, gw, overwrite)
-        if gb is not None:
-            add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
-
-    def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of its working arrays, which the plans of a thread share."""
-        found: dict[str, int] = getattr(self._others, "working_bytes", dict)()
-        mine = self.gradient.working_bytes()
-        return {name: max(found.get(name, 0), mine.get(name, 0)) for name in {*found, *mine}}
-
 
 SINGLE = np.dtype(np.float32)
 
@@ -69,6 +21,7 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
         from scaffe.layers.kernels.cpu.conv import few_inputs, first_weights
         from scaffe.layers.kernels.cpu.conv.image_lanes import Convolution as InLanes
         from scaffe.layers.kernels.cpu.conv.image_lanes import supports as supported_by_image_lanes
+        from scaffe.layers.kernels.cpu.conv.weight_gradients import SeparateWeightGradient
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
         from scaffe.layers.kernels.cpu.onednn.convolution import Pointwise, is_pointwise
         from scaffe.layers.kernels.cpu.onednn.winograd.plans import Training
@@ -102,8 +55,8 @@ def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) 
     """A plan of a convolution's forward for inference, which lays weights out once; None if no kernel has one."""
     if not supported_by_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
         return None
-    from scaffe.layers.kernels.cpu.conv.pointwise import Pointwise, supports
-    from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
+    from scaffe.layers.kernels.cpu.conv.panels import Pointwise, supports
+    from scaffe.layers.kernels.cpu.onednn.convolution import InferenceConvolution
     from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
     from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster
 

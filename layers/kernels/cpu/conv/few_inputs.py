@@ -26,11 +26,7 @@ _sums = simd_multiply_add(ROWS, TAPS)
 
 
 class FewInputs:
-    """The weights' gradient of a geometry for which ``supports`` holds; see ``Gradient``.
-
-    Args:
-        spec: the geometry.
-    """
+    """The ``Gradient`` of a geometry for which ``supports`` holds."""
 
     def __init__(self, spec: ConvSpec) -> None:
         n, inputs, *image = spec.in_shape
@@ -42,7 +38,6 @@ class FewInputs:
             LANES * n_each for n_each in (inputs * padded, prod(spec.out_shape[1:]), prod(spec.weight_shape)))
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
-        """See Gradient."""
         n_parts = self._n_parts()
         bottoms, tops, sums = (workspace(name, n_bytes).view(np.float32)
                                for name, n_bytes in self.working_bytes().items())
@@ -55,7 +50,6 @@ class FewInputs:
         target[...] = found if overwrite else target + found
 
     def working_bytes(self) -> dict[str, int]:
-        """See Gradient."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top,
                 "weights": 4 * self._n_groups * self._sums}

@@ -32,11 +32,7 @@ GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", 
 
 
 class FirstWeights:
-    """The weights' gradient of a geometry for which ``supports`` holds; see ``Gradient``.
-
-    Args:
-        spec: the geometry.
-    """
+    """The ``Gradient`` of a geometry for which ``supports`` holds."""
 
     def __init__(self, spec: ConvSpec) -> None:
         n, inputs, *image = spec.in_shape
@@ -51,7 +47,6 @@ class FirstWeights:
         self._sums = spec.kernel[0] * self._line * spec.n_output
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
-        """See Gradient."""
         images, sums = (workspace(name, n_bytes).view(np.float32) for name, n_bytes in self.working_bytes().items())
         in_units(_add_up, 1, self._n_groups, None, self._n_groups, x.reshape(-1), gy.reshape(-1), self._geometry,
                  images.reshape(self._n_parts(), -1), sums)
@@ -62,7 +57,6 @@ class FirstWeights:
         target[...] = found if overwrite else target + found
 
     def working_bytes(self) -> dict[str, int]:
-        """See Gradient."""
         return {"bottom": 4 * self._n_parts() * self._padded, "weights": 4 * self._n_groups * self._sums}
 
     def _n_parts(self) -> int:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property
-from math import prod
-
 import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.register_tiles import COLUMNS, register_tile
 from scaffe.jit.simd import HAS_AVX512, LANES, transpose
 from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.channels import add_gradients
 from scaffe.layers.kernels.cpu.conv.image_lanes_gradient import WeightGradient
 from scaffe.layers.kernels.cpu.conv.panels import is_fast
+from scaffe.layers.kernels.cpu.conv.weight_gradients import FilteringPlan
 from scaffe.layers.kernels.cpu.threads.parts import in_units, n_threads, part_from
-from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
 
 ROWS = 10 if HAS_AVX512 else 5
@@ -27,13 +22,10 @@ _NO_BIAS = np.zeros(COLUMNS, np.float32)  # of images, which are the tile's colu
 
 
 class Filtering:
-    """A convolution of one geometry, computed for groups of as many images as a register tile has columns.
+    """A ``weight_gradients.Filtering``, without a sum, of groups of as many images as a register tile has columns.
 
-    A group's images are transposed into lanes, filtered and transposed back before the next group.
-
-    Args:
-        spec: the geometry; the outputs are a multiple of ROWS.
-        is_flipped: whether this convolution computes a bottom's gradient, from the forward one's weights.
+    A group's images are transposed into lanes, filtered and transposed back before the next group. The outputs are a
+    multiple of ROWS.
     """
 
     def __init__(self, spec: ConvSpec, is_flipped: bool = False) -> None:
@@ -44,26 +36,22 @@ class Filtering:
         self._bottom, self._top = (COLUMNS * int(np.prod(shape[1:])) for shape in (spec.in_shape, spec.out_shape))
 
     @property
-    def packed_shape(self) -> tuple[int, ...]:
-        """Shape of the array that ``pack_weights`` writes."""
+    def weights_shape(self) -> tuple[int, ...]:
         return self.spec.n_output, *self.spec.kernel, self.spec.in_shape[1]
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working arrays that ``run`` uses."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top}
 
-    def pack_weights(self, w: np.ndarray, packed: np.ndarray) -> None:
-        """Write weights (outputs, inputs, taps, taps), flipped if (inputs, outputs, taps, taps), as ``run`` reads
-        them."""
-        packed[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_flipped else w.transpose(0, 2, 3, 1)
+    def transform_weights(self, w: np.ndarray, weights: np.ndarray) -> None:
+        weights[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_flipped else w.transpose(0, 2, 3, 1)
 
-    def run(self, x: np.ndarray, packed: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float = 1) -> None:
-        """y = x * w + b, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
+    def run(self, x: np.ndarray, weights: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
+            slope: float = 1) -> None:
         bytes_of, n_parts = self.working_bytes(), self._n_parts()
         bottoms, tops = (workspace(name, bytes_of[name]).view(np.float32).reshape(n_parts, -1)
                          for name in ("bottom", "top"))
-        x, y, w = x.reshape(-1), y.reshape(-1), packed.reshape(-1)
+        x, y, w = x.reshape(-1), y.reshape(-1), weights.reshape(-1)
         in_units(_filter, 1, self._n_groups, None, self._n_groups, x, self._geometry, w, b, np.float32(slope), y,
                  bottoms, tops)
 
@@ -116,59 +104,11 @@ FEWEST_IMAGES = 16  # fewer leave lanes of the widest registers empty
 FEWEST_INPUTS = 50  # numbers of a filter's row: shorter sums do not pay for loading and storing them
 
 
-class Convolution:
-    """A plan of a geometry for which ``supports`` holds; see ``WeightedPlan``.
-
-    Args:
-        spec: the geometry.
-    """
+class Convolution(FilteringPlan):
+    """A plan of a geometry for which ``supports`` holds."""
 
     def __init__(self, spec: ConvSpec) -> None:
-        self.spec = spec
-        self._sizes = prod(spec.in_shape), prod(spec.weight_shape), prod(spec.out_shape)
-        self._forward, self._gradient = Filtering(spec), WeightGradient(spec)
-
-    @cached_property
-    def _back(self) -> Filtering:
-        spec = self.spec
-        return Filtering(replace(spec, in_shape=(*spec.out_shape,), n_output=spec.in_shape[1], pad=tuple(
-            taps - 1 - pad for taps, pad in zip(spec.kernel, spec.pad, strict=True))), is_flipped=True)
-
-    def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
-                relu_slope: float | None = None) -> None:
-        """See WeightedPlan."""
-        self._check(x, w, y)
-        expect_elems(self.spec.n_output, b)
-        self._filter(self._forward, x, w, b, y, 1 if relu_slope is None else relu_slope)
-
-    def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """See WeightedPlan."""
-        self._check(gx, w, gy)
-        self._filter(self._back, gy, w, None, gx, 1)
-
-    def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
-                         overwrite: bool = False) -> None:
-        """See WeightedPlan."""
-        self._check(x, gw, gy)
-        self._gradient.run(x, gy, gw, overwrite)
-        if gb is not None:
-            add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
-
-    def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working arrays of all passes, which the plans of a thread share."""
-        uses = [self._forward.working_bytes(), self._back.working_bytes(), self._gradient.working_bytes(),
-                {"flipped": 4 * self._sizes[1]}]
-        return {name: max(use[name] for use in uses if name in use) for name in {name for use in uses for name in use}}
-
-    def _check(self, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> None:
-        for n_elems, array in zip(self._sizes, (x, w, y), strict=True):
-            expect_elems(n_elems, array)
-
-    def _filter(self, way: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
-                slope: float) -> None:
-        packed = workspace("flipped", 4 * w.size).view(np.float32).reshape(way.packed_shape)
-        way.pack_weights(w.reshape(self.spec.weight_shape), packed)
-        way.run(x, packed, np.zeros(way.spec.n_output, np.float32) if b is None else b, y, slope)
+        super().__init__(spec, Filtering, WeightGradient)
 
 
 def supports(spec: ConvSpec) -> bool:

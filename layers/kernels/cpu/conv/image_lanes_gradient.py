@@ -27,14 +27,8 @@ _NO_BIAS = np.zeros(COLUMNS, np.float32)
 
 
 class WeightGradient:
-    """The weights' gradient of one geometry.
-
-    Each thread sums some of the columns, and writes the parts of patches that these read, so that results do not
-    depend on the number of threads.
-
-    Args:
-        spec: the geometry; the outputs are a multiple of ROWS.
-    """
+    """The ``Gradient`` of a geometry whose outputs are a multiple of ROWS. Each thread sums some of the columns, and
+    writes the parts of patches that these read, so that results do not depend on the number of threads."""
 
     def __init__(self, spec: ConvSpec) -> None:
         self._spec = spec
@@ -50,7 +44,6 @@ class WeightGradient:
         self._n_columns, self._n_weights = n_columns, weights
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of the working arrays that ``run`` uses."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._patches, "top": 4 * n_parts * self._transposed,
                 "weights": 4 * self._spec.n_output * self._n_columns}

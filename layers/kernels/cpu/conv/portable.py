@@ -16,14 +16,10 @@ BLOCK_ELEMS = 1 << 19  # of the images unfolded at once: they stay in a cache, a
 
 
 class Convolution:
-    """The three passes of one geometry, some images at a time, on channels-last arrays and weights in Caffe's order.
+    """The three passes of one geometry, of any number of spatial axes, some images at a time.
 
     Legend: N images, B images of a block, C input and O output channels, G groups, S pixels of an output, k... the
-    kernel's axes, K their product.
-
-    Args:
-        spec: the geometry, any number of spatial axes.
-    """
+    kernel's axes, K their product."""
 
     def __init__(self, spec: ConvSpec) -> None:
         self.spec = spec
@@ -36,7 +32,6 @@ class Convolution:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x * w + b, then a ReLU if a slope is given."""
         kernels = self._kernels(w)
         for images, out in self._blocks(x, y):
             for g, columns in enumerate(self._columns(images)):
@@ -47,7 +42,6 @@ class Convolution:
                 out[...] = np.where(out > 0, out, relu_slope * out)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         kernels = self._kernels(w)
         for gimages, gout in self._blocks(gx, gy):
             padded = np.zeros((len(gimages), *self._padded, self.spec.in_shape[1]), gx.dtype)
@@ -60,7 +54,6 @@ class Convolution:
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         if overwrite:
             gw[...] = 0
             if gb is not None:
@@ -119,15 +112,8 @@ class Convolution:
 
 
 class Deconvolution:
-    """The three passes of a deconvolution, on the CPU or on a device.
-
-    Args:
-        plan: a plan, without bias, of the convolution from top to bottom.
-        add_bias: the backend's function (y, b, relu_slope) that adds b (C,) to y (rows, C), then applies a ReLU if a
-            slope is given.
-        add_gradients: the backend's function (g, gb, overwrite) that adds the sum over the rows of g to gb, or
-            writes it.
-    """
+    """The three passes of a deconvolution, on the CPU or on a device, by the plan of the convolution from top to
+    bottom, without bias, and the backend's ``add_bias`` and ``add_gradients``."""
 
     def __init__(self, plan: Any, add_bias: Callable[[Any, Any, float | None], None],
                  add_gradients: Callable[[Any, Any, bool], None]) -> None:
@@ -135,16 +121,13 @@ class Deconvolution:
         self._n_output = plan.spec.in_shape[1]
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """Write y, then apply a ReLU if a slope is given."""
         self._plan.backward_data(x, w, y)
         self._add_bias(y.reshape(-1, self._n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         self._plan.forward(gy, w, None, gx)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._plan.backward_weights(gy, x, gw, None, overwrite)
         if gb is not None:
             self._add_gradients(gy.reshape(-1, self._n_output), gb, overwrite)

@@ -7,55 +7,34 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.channels import add_bias, add_gradients
-from scaffe.layers.kernels.cpu.elementwise import copy
+from scaffe.layers.kernels.cpu.channels import add_gradients
+from scaffe.layers.kernels.cpu.elementwise import copy, relu_forward
 from scaffe.layers.kernels.cpu.onednn.library import Library
-from scaffe.layers.kernels.cpu.onednn.primitive import (
-    DIFF_DST,
-    DIFF_SRC,
-    DIFF_WEIGHTS,
-    DST,
-    SINGLE,
-    SRC,
-    WEIGHTS,
-    Primitive,
-    strided,
-)
+from scaffe.layers.kernels.cpu.onednn.primitive import SINGLE, Arg, Primitive, strided
 from scaffe.layers.kernels.extents import row_blocks
 
 TRAINING = 64
 
 
 class Passes:
-    """The products of M rows of K inputs with weights of N outputs, except the weights' gradient (``Gradient``).
+    """The products of M rows of K inputs with weights of N outputs, except the weights' gradient (``Gradient``);
+    arguments as for ``InnerProduct``. ``product`` is the primitive of (w, x, yᵀ), yᵀ = w xᵀ, (N, M), float32; ``data``
+    that of (gy, w, gx), the inputs' gradient."""
 
-    Args:
-        lib, m, n, k, transpose: as for ``InnerProduct``.
-        dtype: type of activations, their gradients, and the weights as they are multiplied.
-
-    Attributes:
-        product: primitive of (w, x, yᵀ): yᵀ = w xᵀ, (N, M), float32.
-        data: primitive of (gy, w, gx): the inputs' gradient.
-
-    Raises:
-        OnednnError: oneDNN has no kernel for it.
-    """
-
-    def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool,
-                 dtype: np.dtype = SINGLE) -> None:
+    def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool, dtype: np.dtype = SINGLE) -> None:
         x, y = strided(lib, (m, k), (k, 1), dtype), strided(lib, (m, n), (n, 1), dtype)
         order = (1, n) if transpose else (k, 1)
         w = strided(lib, (n, k), order, dtype)
         x_turned, y_turned = strided(lib, (k, m), (1, k), dtype), strided(lib, (n, m), (m, 1))
         product = lib.make("matmul_primitive_desc_create", lib.engine, w, x_turned, None, y_turned, None)
-        self.product = Primitive(lib, product, [(SRC, w), (WEIGHTS, x_turned), (DST, y_turned)])
+        self.product = Primitive(lib, product, [(Arg.SRC, w), (Arg.WEIGHTS, x_turned), (Arg.DST, y_turned)])
         hint = lib.make("inner_product_forward_primitive_desc_create", lib.engine, TRAINING, x, w, None, y, None)
         data = lib.make("inner_product_backward_data_primitive_desc_create", lib.engine, x, w, y, hint, None)
-        self.data = Primitive(lib, data, [(DIFF_DST, y), (WEIGHTS, w), (DIFF_SRC, x)])
+        self.data = Primitive(lib, data, [(Arg.DIFF_DST, y), (Arg.WEIGHTS, w), (Arg.DIFF_SRC, x)])
 
 
 class Gradient:
-    """The weights' gradient, float32; arguments and errors as for ``Passes``."""
+    """The weights' gradient, float32; arguments as for ``Passes``."""
 
     def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool, dtype: np.dtype = SINGLE) -> None:
         x, y = strided(lib, (m, k), (k, 1), dtype), strided(lib, (m, n), (n, 1), dtype)
@@ -63,11 +42,10 @@ class Gradient:
         w, gw = strided(lib, (n, k), order, dtype), strided(lib, (n, k), order)
         hint = lib.make("inner_product_forward_primitive_desc_create", lib.engine, TRAINING, x, w, None, y, None)
         made = lib.make("inner_product_backward_weights_primitive_desc_create", lib.engine, x, gw, None, y, hint, None)
-        self._run = Primitive(lib, made, [(SRC, x), (DIFF_DST, y), (DIFF_WEIGHTS, gw)]).run
+        self._run = Primitive(lib, made, [(Arg.SRC, x), (Arg.DIFF_DST, y), (Arg.DIFF_WEIGHTS, gw)]).run
         self._added: np.ndarray | None = None
 
     def run(self, x: Any, gy: Any, gw: np.ndarray, overwrite: bool) -> None:
-        """Add the gradient to gw, or write it if ``overwrite``."""
         if overwrite:
             self._run(x, gy, gw)
             return
@@ -78,34 +56,22 @@ class Gradient:
 
 
 class InnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs.
+    """y = x wᵀ + b for m rows of k inputs and n outputs, all of ``dtype``; with ``transpose`` w is (k, n). Raises
+    OnednnError if oneDNN has no kernel.
 
-    Forward computes yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows; only the small
-    result is transposed. The gradient of large weights is computed in blocks of rows; see RowwisePlan.
+    Forward computes yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows; only the small result
+    is transposed. The gradient of large weights is computed in blocks of rows; see RowwisePlan."""
 
-    Args:
-        lib: the library.
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-
-    Attributes:
-        rows: see RowwisePlan.
-
-    Raises:
-        OnednnError: oneDNN has no kernel for it.
-    """
-
-    def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool = False) -> None:
+    def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype = SINGLE) -> None:
         self._y_shape = (m, n)
         self._turned = np.zeros((n, m), np.float32)
-        self._passes = Passes(lib, m, n, k, transpose)
-        self.rows = [] if transpose else row_blocks(n, k * SINGLE.itemsize)
+        self._passes = Passes(lib, m, n, k, transpose, dtype)
+        self.rows = [] if transpose or dtype != SINGLE else row_blocks(n, k * SINGLE.itemsize)
         lengths = {block.stop - block.start for block in self.rows} or {n}
-        self._gradients = {length: Gradient(lib, m, length, k, transpose) for length in lengths}
+        self._gradients = {length: Gradient(lib, m, length, k, transpose, dtype) for length in lengths}
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given."""
         self._passes.product.run(w, x, self._turned)
         rows = y.reshape(self._y_shape)
         if b is None:
@@ -113,17 +79,13 @@ class InnerProduct:
         else:
             np.add(self._turned.T, b, out=rows)
         if relu_slope is not None:
-            from scaffe.layers.kernels.cpu.elementwise import relu_forward
-
             relu_forward(rows.reshape(-1), rows.reshape(-1), relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient to gx."""
         self._passes.data.run(gy, w, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         for rows in self.rows:
             self.backward_rows(x, gy, rows, gw[rows], overwrite)
         if not self.rows:
@@ -132,7 +94,6 @@ class InnerProduct:
             self.backward_bias(gy, gb, overwrite)
 
     def backward_rows(self, x: np.ndarray, gy: np.ndarray, rows: slice, gw: np.ndarray, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         n_rows, n = rows.stop - rows.start, self._y_shape[1]
         if n_rows < n:
             part = workspace("outputs", gy.nbytes // n * n_rows).view(np.float32).reshape(-1, n_rows)
@@ -141,47 +102,25 @@ class InnerProduct:
         self._gradients[n_rows].run(x, gy, gw, overwrite)
 
     def backward_bias(self, gy: np.ndarray, gb: np.ndarray, overwrite: bool = True) -> None:
-        """See RowwisePlan."""
         total = gy.reshape(self._y_shape).sum(0)
         gb[...] = total if overwrite else gb + total
 
 
-class HalfInnerProduct:
-    """y = x wᵀ + b for M rows of K inputs and N outputs, x and y of bfloat16, the sums and the bias in float32.
-
-    Forward is computed as yᵀ = w xᵀ, as in float32.
-
-    Args:
-        lib: the library.
-        m, n, k: the sizes.
-        transpose: w is (K, N) instead of (N, K).
-        dtype: bfloat16.
-
-    Raises:
-        OnednnError: oneDNN has no kernel for it.
-    """
+class HalfInnerProduct(InnerProduct):
+    """The same with x and y of ``dtype``, bfloat16; the sums and the bias in float32."""
 
     def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> None:
-        self._y_shape = (m, n)
-        self._w = np.zeros(n * k, dtype)
-        self._turned, self._sums = np.zeros((n, m), np.float32), np.zeros((m, n), np.float32)
-        self._passes = Passes(lib, m, n, k, transpose, dtype)
-        self._gradient = Gradient(lib, m, n, k, transpose, dtype)
+        super().__init__(lib, m, n, k, transpose, dtype)
+        self._w, self._sums = np.zeros(n * k, dtype), np.zeros((m, n), np.float32)
 
     def forward(self, x: Any, w: np.ndarray, b: np.ndarray | None, y: Any, relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, then a ReLU if a slope is given; w is rounded here."""
         copy(w.reshape(-1), self._w)
-        self._passes.product.run(self._w, x, self._turned)
-        np.copyto(self._sums, self._turned.T)
-        add_bias(self._sums, b, relu_slope)
+        super().forward(x, self._w, b, self._sums, relu_slope)
         copy(self._sums.reshape(-1), y.reshape(-1))
 
     def backward_data(self, gy: Any, w: np.ndarray, gx: Any) -> None:
         """Write the bottom's gradient to gx, with the weights that forward rounded."""
-        self._passes.data.run(gy, self._w, gx)
+        super().backward_data(gy, self._w, gx)
 
-    def backward_weights(self, x: Any, gy: Any, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
-        self._gradient.run(x, gy, gw, overwrite)
-        if gb is not None:
-            add_gradients(gy.reshape(self._y_shape), gb, overwrite)
+    def backward_bias(self, gy: Any, gb: np.ndarray, overwrite: bool = True) -> None:
+        add_gradients(gy.reshape(self._y_shape), gb, overwrite)

@@ -134,11 +134,9 @@ class Library:
             raise refusal(function, status)
 
     def make(self, function: str, *args: Any) -> c_void_p:
-        """Call a function whose first argument receives a new handle.
-
-        ``Primitive`` provides a primitive's scratchpad. oneDNN's own may belong to the thread that makes the primitive;
-        another thread that runs it then writes to address 0 (convolutions by gemm do).
-        """
+        """Call a function whose first argument receives a new handle. ``Primitive`` provides a primitive's scratchpad:
+        oneDNN's own may belong to the thread that makes it, and another thread then writes to address 0 (convolutions
+        by gemm do)."""
         handle = _Handle()
         if function.endswith("primitive_desc_create"):
             attribute = args[-1] or self.make("primitive_attr_create")
@@ -174,11 +172,8 @@ def library() -> Library | None:
 
 
 def _end_threads() -> None:
-    """End OpenMP's threads of this thread before a fork; the next kernel starts them again.
-
-    A child of a fork would wait for ever for GNU OpenMP's threads, which do not survive it. omp_pause_resource_all of
-    OpenMP 5 ends them (from GCC 9 on; 30 us for two threads).
-    """
+    """End OpenMP's threads of this thread before a fork, by omp_pause_resource_all (GCC 9 on; 30 us for two threads);
+    the next kernel starts them again. GNU's do not survive a fork, and the child would wait for them for ever."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(OPENMP).omp_pause_resource_all(PAUSE_HARD)
 

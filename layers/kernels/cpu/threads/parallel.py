@@ -27,12 +27,8 @@ Arguments = Callable[[Any, ir.IRBuilder, Sequence[ir.Value], ir.Value, ir.Value]
 @cache
 def lay_for(n_sliced: int) -> Any:
     """Make a function that writes a region's head and arguments to ``room``, and returns the addresses of the function
-    that each thread calls and of the head.
-
-    Args:
-        n_sliced: the number of leading arguments that are arrays, of which a part gets its rows; 0: a part gets start
-            and stop before all arguments.
-    """
+    that each thread calls and of the head. A part gets its rows of the first ``n_sliced`` arguments, which are arrays,
+    or for 0 start and stop before all arguments."""
     ends = () if n_sliced else (types.int64,) * 2
 
     @intrinsic
@@ -145,20 +141,9 @@ def can_be_parallel(kernel: Any) -> bool:
 
 
 def run(team: tuple[int, int], kernel: Any, n_parts: int, length: int, unit: int, n: int, *args: Any) -> None:
-    """Call ``kernel(start, stop, *args)`` for the parts of [0, n), several at once.
-
-    Args:
-        team: the address of OpenMP's function that begins a parallel region, and the number of threads.
-        kernel: a compiled function.
-        n_parts: number of parts.
-        length: number of units in [0, n), which are shared out evenly.
-        unit: elements of a unit; the last may have fewer.
-        n: number of elements.
-        args: further arguments, the same in every call.
-
-    Raises:
-        MemoryError: a part could not get memory.
-    """
+    """Call ``kernel(start, stop, *args)``, compiled, for ``n_parts`` parts of [0, n), several at once. ``team`` is the
+    address of OpenMP's function that begins a parallel region, and the number of threads; ``length`` units of ``unit``
+    elements, the last of perhaps fewer, are shared out evenly. Raises MemoryError if a part could not get memory."""
     _wrapper(kernel, 0)(ASYNCHRONOUS, *team, ON_STACK, n_parts, length, unit, n, *args)
 
 
@@ -169,15 +154,9 @@ def run_sliced(team: tuple[int, int], kernel: Any, n_parts: int, arrays: Sequenc
 
 
 def lay_out(kernel: Any, n_sliced: int, place: int, n_parts: int, length: int, unit: int, n: int, *args: Any) -> int:
-    """Write the head and arguments of ``run`` or ``run_sliced`` to memory, for many runs on arrays that keep theirs.
-
-    Args:
-        n_sliced: the number of leading ``args`` that are arrays of which a part gets its rows; 0: as ``run``.
-        place: the address of ROOM_BYTES of memory, aligned to 8 bytes, for the head and the arguments.
-
-    Returns:
-        the address of the C function that each thread must call with ``place``, after the head's NEXT is set to 0.
-    """
+    """Write the head and arguments of ``run``, or ``run_sliced`` if ``n_sliced`` is not 0, to ROOM_BYTES of memory at
+    the address ``place``, aligned to 8 bytes, for many runs on arrays that keep theirs. Returns the address of the C
+    function that each thread must call with ``place``, after the head's NEXT is set to 0."""
     entry: int = _wrapper(kernel, n_sliced)(ASYNCHRONOUS, 0, 0, place, n_parts, length, unit, n, *args)
     return entry
 

@@ -1,4 +1,5 @@
-"""Runs a kernel on several threads, each on a part of the elements or rows, if there are enough of them."""
+"""Runs a kernel on several threads, each on a part of the elements or rows, if there are enough of them: on OpenMP's
+threads, which oneDNN uses too, or else Python's."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import ctypes
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import pairwise
+from functools import cache
+from itertools import count, pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,8 +18,93 @@ from scaffe import forking
 from scaffe.jit import compiled
 from scaffe.layers.kernels.cpu.arrays import as_bits
 from scaffe.layers.kernels.cpu.onednn.library import OPENMP, library
-from scaffe.layers.kernels.cpu.threads.thread_pool import ThreadPool, Work, thread_pool
 from scaffe.layers.kernels.extents import expect_shape
+
+Work = Callable[[], None]
+
+
+class ThreadPool(Protocol):
+    """Some threads, among them the caller's. ``native`` is the address of OpenMP's function that calls another on each
+    thread, and their number; None if only Python can run work on the threads."""
+
+    n_threads: int
+    native: tuple[int, int] | None
+
+    def run(self, work: Work) -> None:
+        """Call ``work()`` on each thread and wait for all. Raises what it raises on any thread."""
+
+
+def thread_pool(n_threads: int) -> ThreadPool:
+    """OpenMP's threads if oneDNN is there, since they are then awake from its own kernels; else Python's."""
+    return OpenmpThreads(n_threads) if library() is not None else PythonThreads(n_threads)
+
+
+class OpenmpThreads:
+    """The threads of GNU's OpenMP."""
+
+    def __init__(self, n_threads: int) -> None:
+        from scaffe import signal_mask  # numba: only where there are threads
+
+        self.n_threads = n_threads
+        self.native: tuple[int, int] | None = (begin_region(), n_threads)
+        self._parallel = signal_mask.caller(ctypes.CDLL(OPENMP).GOMP_parallel)
+
+    def run(self, work: Work) -> None:
+        key, errors = next(_KEYS), list[BaseException]()
+
+        def kept() -> None:  # exceptions must not pass through OpenMP
+            try:
+                work()
+            except BaseException as error:
+                errors.append(error)
+
+        _WORK[key] = kept
+        try:
+            self._parallel(_ENTRY, key, self.n_threads, 0)
+        finally:
+            del _WORK[key]
+        if errors:
+            raise errors[0]
+
+
+class PythonThreads:
+    """A pool of Python's threads."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self.native: tuple[int, int] | None = None
+        self._make_pool()
+        forking.in_child(self._make_pool)
+
+    def _make_pool(self) -> None:
+        self._pool = ThreadPoolExecutor(self.n_threads - 1, "kernel")
+
+    def run(self, work: Work) -> None:
+        running = [self._pool.submit(work) for _ in range(self.n_threads - 1)]
+        try:
+            work()
+        finally:
+            wait(running)
+        for future in running:
+            future.result()
+
+
+@cache
+def begin_region() -> int:
+    """The address of OpenMP's function that begins a parallel region."""
+    return ctypes.cast(ctypes.CDLL(OPENMP).GOMP_parallel, ctypes.c_void_p).value or 0
+
+
+def _enter(key: int) -> None:
+    """Run the work with that key; each of OpenMP's threads calls this."""
+    _WORK[key]()
+
+
+_KEYS = count()
+_WORK: dict[int, Work] = {}  # the work that runs now, by the key that OpenMP passes on
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(_enter)
+_ENTRY = ctypes.cast(_CALLBACK, ctypes.c_void_p).value
+
 
 LEAST_ELEMS = 1 << 16  # of a part: handing one to a thread takes about as long as this many elements
 LINE = 16  # float32 of a cache line
@@ -47,17 +134,9 @@ def compute_alone() -> None:
 
 
 def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: Any) -> None:
-    """Call ``kernel(*arrays, *rest)``, split along the arrays' first axis over several threads.
-
-    Args:
-        kernel: releases the interpreter's lock; treats the elements (or rows) independently of one another. It gets
-            bfloat16 arrays as their bits.
-        arrays: of equal shape.
-        rest: further arguments, the same in every call.
-
-    Raises:
-        LayerError: arrays of different shapes.
-    """
+    """Call ``kernel(*arrays, *rest)``, split along the first axis of arrays of equal shape (else LayerError) over
+    threads. The kernel releases the interpreter's lock, and treats the elements (or rows) independently of one another;
+    it gets bfloat16 arrays as their bits."""
     expect_shape(arrays[0].shape, *arrays[1:])
     parts, length = [as_bits(a) for a in arrays], len(arrays[0])
     n_parts = count_parts(length, arrays[0].size // LEAST_ELEMS)
@@ -68,15 +147,9 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
 
 
 def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *args: Any) -> None:
-    """Call ``kernel(start, stop, *args)`` for ranges of whole units that make up [0, n), several at once on threads.
-
-    Args:
-        kernel: releases the interpreter's lock.
-        unit: elements of a unit; ranges begin at multiples of it.
-        n: where the last range ends, in elements.
-        most: the largest number of ranges (at least one is made); None: as many as threads.
-        args: further arguments, the same in every call.
-    """
+    """Call ``kernel(start, stop, *args)`` for ranges of whole units of ``unit`` elements that make up [0, n), several
+    at once on threads; at most ``most`` ranges, None: as many as threads. The kernel releases the interpreter's
+    lock."""
     length = -(-n // unit)
     n_parts = count_parts(length, most)
     if n_parts > 1 and (region := _region(kernel)):
@@ -86,15 +159,9 @@ def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *a
 
 
 def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = None) -> None:
-    """Call ``run(start, stop)`` for ranges that make up [0, length), several at once on threads.
-
-    Python hands the ranges to threads, which takes as long as many kernels; ``in_units`` is for compiled ones.
-
-    Args:
-        length: where the last range ends.
-        run: releases the interpreter's lock.
-        most: the largest number of ranges (at least one is made); None: as many as threads.
-    """
+    """Call ``run(start, stop)``, which releases the interpreter's lock, for ranges that make up [0, length), as
+    ``in_units`` does for compiled kernels: here Python hands the ranges to threads, which takes as long as many
+    kernels."""
     _in_turns(length, run, count_parts(length, most))
 
 
@@ -140,7 +207,6 @@ class WorkerThreads:
         self._pool = ThreadPoolExecutor(n, "worker", _begin) if n > 1 else None
 
     def run(self, work: Work) -> None:
-        """See Workers."""
         if self._pool is None:
             work()
             return

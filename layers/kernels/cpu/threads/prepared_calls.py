@@ -16,12 +16,8 @@ from scaffe.layers.kernels.extents import expect_shape
 
 
 class NativeCalls:
-    """Native calls in order; ``a + b`` are the calls of a, then those of b. See ``PreparedCalls``.
-
-    Args:
-        rows: the calls as ``scaffe.signal_mask.call_in_a_row`` takes them.
-        keeps: objects that must live as long as the calls.
-    """
+    """PreparedCalls as rows that ``scaffe.signal_mask.call_in_a_row`` takes, and objects that must live as long as
+    they."""
 
     def __init__(self, rows: Sequence[tuple[int, ...]], keeps: Sequence[Any]) -> None:
         self._rows, self._keeps = list(rows), list(keeps)
@@ -35,18 +31,15 @@ class NativeCalls:
         return len(self._rows)
 
     def is_valid(self) -> bool:
-        """See PreparedCalls."""
         return self._owner == _owner()
 
     def run(self) -> int:
-        """See PreparedCalls."""
         from scaffe.signal_mask import call_in_a_row
 
         n_done, self._status = call_in_a_row(self._table)
         return n_done
 
     def raise_error(self) -> None:
-        """See PreparedCalls."""
         from scaffe.signal_mask import NOT_ZERO
 
         if self._status == NOT_ZERO:

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
-from scaffe.layers.kernels.cuda.batch_norm_plan import BatchNorm as Own
+from scaffe.layers.kernels.cuda.channels import BatchNorm as Own
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet, data_type
 from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormSpec
@@ -29,17 +29,9 @@ SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE,
 
 @dataclass(frozen=True)
 class NormKey:
-    """The key of a normalisation's plan (see ``graphs.Key``).
-
-    Attributes:
-        kind: FORWARD, by the batch's statistics, or BACKWARD.
-        shape: logical (N, C, spatial...), as ``four_axes`` makes it.
-        dtype: of x and y; all numbers per channel are float32.
-        eps: added to the variance.
-        relu: ReLU follows.
-        adds: another tensor is added ahead of ReLU; for FORWARD.
-        tf32: there are no products.
-    """
+    """The ``graphs.Key`` of a normalisation's plan: FORWARD, by the batch's statistics, or BACKWARD; the shape as
+    ``four_axes`` makes it; all numbers per channel are float32; ``adds``: another tensor is added ahead of ReLU, in
+    FORWARD."""
 
     kind: str
     shape: Ints
@@ -51,12 +43,10 @@ class NormKey:
 
     @property
     def compiles(self) -> bool:
-        """See Key. There is no other engine."""
         return True
 
     @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
-        """See Key."""
         a_channel = (1, self.shape[1], *(1,) * (len(self.shape) - 2)), np.dtype(np.float32)
         found = dict.fromkeys(LARGE[self.kind], (self.shape, self.dtype))
         found |= dict.fromkeys(SMALL[self.kind], a_channel)
@@ -65,11 +55,9 @@ class NormKey:
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
-        """See Key."""
         return {EPS: np.array(self.eps, np.float32)} if self.kind == FORWARD else {}
 
     def draw(self, sheet: Sheet) -> None:
-        """See Key."""
         (self._draw_forward if self.kind == FORWARD else self._draw_backward)(sheet)
 
     def _draw_forward(self, sheet: Sheet) -> None:
@@ -102,11 +90,7 @@ def four_axes(shape: Ints) -> Ints:
 
 
 class BatchNorm:
-    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run ``batch_norm_plan.BatchNorm``.
-
-    Args:
-        spec: the geometry; float32 or a half type.
-    """
+    """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run ``channels.BatchNorm``."""
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec, self._own = spec, Own(spec)
@@ -126,7 +110,6 @@ class BatchNorm:
         return built
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """See BatchNormPlan."""
         adds = fused.addend is not None
         ours = _lie_together(x, y) or (adds and _lie_together(fused.addend, y))
         built = None if ours else self._build(FORWARD, fused.slope, adds)
@@ -141,15 +124,12 @@ class BatchNorm:
         self._own.add_to_sums(sums)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """See BatchNormPlan."""
         self._own.forward_fixed(x, y, sums, fused, kept)
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """See BatchNormPlan."""
         self._own.normalized(x, xn)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """See BatchNormPlan."""
         ours = self._own.fixed or gx is None or _lie_together(gy, gx)
         built = None if ours else self._build(BACKWARD, fused.slope)
         if built is None:

@@ -44,7 +44,6 @@ class ConvKey:
 
     @property
     def dtype(self) -> np.dtype:
-        """See Key."""
         return np.dtype(self.spec.dtype)
 
     @property
@@ -54,7 +53,6 @@ class ConvKey:
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
-        """See Key."""
         return CONSTANTS
 
     @property
@@ -68,7 +66,6 @@ class ConvKey:
         return found
 
     def draw(self, sheet: Sheet) -> None:
-        """See Key."""
         spec, graph = self.spec, sheet.graph
         window: dict[str, Any] = {"padding": list(spec.pad), "stride": list(spec.stride),
                                   "dilation": list(spec.dilation)}
@@ -100,11 +97,8 @@ def key_of(kind: str, spec: ConvSpec, bias: bool = False, slope: float | None = 
 
 
 class Convolution:
-    """The three passes of one geometry on channels-last arrays and weights in Caffe's order.
-
-    Args:
-        spec: the geometry; float32 or a half type, one to three spatial axes.
-    """
+    """The three passes of a geometry of one to three spatial axes, on channels-last arrays and weights in Caffe's
+    order."""
 
     def __init__(self, spec: ConvSpec) -> None:
         self.spec, self._dtype = spec, np.dtype(spec.dtype)
@@ -161,7 +155,6 @@ class Convolution:
         return Products(self.spec)
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x * w + b, then a ReLU if a slope is given."""
         built, is_whole = self.prepare(b is not None, relu_slope)
         if built is None:
             self._products.forward(x, w, b, y, relu_slope)
@@ -175,7 +168,6 @@ class Convolution:
             add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient to gx."""
         if self._data is None:
             self._products.backward_data(gy, w, gx)
             return
@@ -183,7 +175,6 @@ class Convolution:
         self._data.run({Y: gy, W: self._weights.laid_out(w, kernels), X: gx}, workspace)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         if self._by_weights is None:
             self._products.backward_weights(x, gy, gw, gb, overwrite)
             return

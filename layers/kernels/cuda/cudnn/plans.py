@@ -37,12 +37,8 @@ PATIENCE_SECONDS, NAP_SECONDS = 180.0, 0.01
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
-
-    Attributes:
-        plan: its name.
-        content: the plan as cuDNN writes it, with the kernels that it compiled; empty where it cannot be written.
-    """
+    """What was chosen: a plan's name, and the plan as cuDNN writes it, with the kernels that it compiled (empty where
+    it cannot)."""
 
     plan: str
     content: bytes = b""
@@ -111,11 +107,8 @@ N_TIMED = 3
 
 
 def build_plans(graph: Any, wanted: str | None = None) -> dict[int, bytes]:
-    """Build the plan named ``wanted``, or the first few that can be built.
-
-    Returns:
-        each plan as cuDNN writes it, by its index; empty bytes for one that it cannot write.
-    """
+    """Build the plan named ``wanted``, or the first few that can be built: each as cuDNN writes it, by its index; empty
+    bytes for one that it cannot write."""
     built: dict[int, bytes] = {}
     until = time.perf_counter() + MOST_SECONDS
     for index in range(graph.get_execution_plan_count()):
@@ -175,12 +168,8 @@ def _built(key: Key, name: str, known: Choice | None) -> Built | None:
 
 
 def fastest_way(key: Key, ways: Mapping[str, Callable[[], Any]]) -> str:
-    """Which of several ways to the same result takes least time, timed once on each machine.
-
-    Args:
-        key: of a graph that one of them runs.
-        ways: by name; each queues its work.
-    """
+    """The name of the way that takes least time, timed once on each machine, among several that queue work with the
+    same result; one of them runs the graph of ``key``."""
     name = f"{_name(key)}: {' or '.join(ways)}"
     with turn():
         known = find(name)

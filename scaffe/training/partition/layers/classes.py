@@ -13,7 +13,7 @@ from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.loss.accuracy import Accuracy, fractions
+from scaffe.layers.loss.softmax import Accuracy, fractions
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.sharding import AXES
 
@@ -116,7 +116,7 @@ class LossByClasses(LossLayer):
             gradient = bottom[0].diff
             gradient[...] = self._probabilities
             gradient[self._here, self._column] -= 1
-            gradient *= (self._counts * (self.weight(top) / self._divisor)).astype(gradient.dtype)[:, None]
+            gradient *= (self._counts * (float(top[0].diff) / self._divisor)).astype(gradient.dtype)[:, None]
 
 
 BY_CLASS = {"SoftmaxWithLoss": LossByClasses, "Accuracy": AccuracyByClasses}

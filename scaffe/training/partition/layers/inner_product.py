@@ -10,10 +10,10 @@ import numpy as np
 
 from scaffe.collectives.planning.plan import bounds
 from scaffe.collectives.request import Request
+from scaffe.layers.base.axes import weights_for_backward, weights_for_forward
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer
-from scaffe.layers.base.layout import weights_for_backward, weights_for_forward
 from scaffe.layers.fully_connected.inner_product import InnerProduct
 from scaffe.training.partition.group import Group, SharedMapping
 from scaffe.training.partition.layers.redistribution import RowsToWhole

@@ -1,15 +1,24 @@
-"""Where Winograd's filtering is faster, and how a convolution is divided into tiles and blocks of tiles."""
+"""Where Winograd's filtering is faster, how a convolution is divided into tiles and blocks of tiles, and the matrix
+products of transformed images and transformed weights, one for each position in a tile."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.arrays import workspace
-from scaffe.layers.kernels.cpu.winograd.matrices import TILE
-from scaffe.layers.kernels.specs import ConvSpec
+from scaffe.jit import compiled
+from scaffe.jit.register_tiles import COLUMNS
+from scaffe.layers.kernels.cpu.arrays import workspace, zeros
+from scaffe.layers.kernels.cpu.conv.panels import in_panels, is_fast, multiply_matrices
+from scaffe.layers.kernels.cpu.onednn.library import Library
+from scaffe.layers.kernels.cpu.onednn.primitive import QUERY_WEIGHTS, Arg, Primitive, Reorder, any_layout, strided
+from scaffe.layers.kernels.cpu.threads.parts import in_units
+from scaffe.layers.kernels.cpu.threads.prepared_calls import NativeCalls, prepare_units
+from scaffe.layers.kernels.cpu.winograd import TILE
+from scaffe.layers.kernels.specs import ConvSpec, plain_strides
 
 FEWEST_PRODUCTS = {3: 24, 5: 16}
 """By taps along an axis: least n_in n_out / (n_in + n_out), the products for each transformed channel.
@@ -26,13 +35,8 @@ BLOCK_BYTES = (1 << 20, 1 << 23)
 
 @dataclass(frozen=True)
 class Tiling:
-    """The tiles of a convolution's outputs.
-
-    Attributes:
-        n_images: images.
-        rows, columns: rows of tiles in an image, and tiles in a row.
-        taps: weights along an axis, 3 or 5.
-    """
+    """The tiles of a convolution's outputs: ``rows`` of tiles in each of ``n_images``, and tiles in a row
+    (``columns``), for 3 or 5 weights along an axis (``taps``)."""
 
     n_images: int
     rows: int
@@ -62,12 +66,8 @@ class Tiling:
         return self.n_rows * self.columns
 
     def block_rows(self, n_bytes: int, n_channels: int) -> int:
-        """Rows of tiles in a block; all blocks but the last have as many.
-
-        Args:
-            n_bytes: the largest size of a block's transformed bottom or top.
-            n_channels: the larger number of channels of bottom and top.
-        """
+        """Rows of tiles in a block, as many in all but the last, whose transformed bottom and top, of at most
+        n_channels, are at most that large."""
         n_blocks = -(-self.n_rows // max(n_bytes // (4 * self.n_products * self.columns * n_channels), 1))
         return -(-self.n_rows // n_blocks)
 
@@ -114,22 +114,9 @@ def block_bytes(spec: ConvSpec) -> int:
     return min(max(4 * Tiling.of(spec).n_products * prod(spec.weight_shape[:2]), BLOCK_BYTES[0]), BLOCK_BYTES[1])
 
 
-def backward_spec(spec: ConvSpec) -> ConvSpec:
-    """The convolution that computes the bottom's gradient from the top's, with flipped filters."""
-    n, n_in = spec.in_shape[:2]
-    return replace(spec, in_shape=(n, spec.n_output, *spec.out_spatial), n_output=n_in,
-                   pad=tuple(spec.kernel[0] - 1 - pad for pad in spec.pad))
-
-
 def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """A named float32 working array of the thread, valid until it asks for that name with a larger shape."""
     return _flat(name, shape)[: prod(shape)].reshape(shape)
-
-
-def dense(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """As ``array``, without room for ``from_channel``."""
-    flat: np.ndarray = workspace(name, 4 * prod(shape)).view(np.float32)
-    return flat.reshape(shape)
 
 
 def from_channel(name: str, shape: tuple[int, ...], channel: int) -> np.ndarray:
@@ -139,10 +126,116 @@ def from_channel(name: str, shape: tuple[int, ...], channel: int) -> np.ndarray:
 
 def _flat(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """The array flat, with one row more than its shape: oneDNN counts the gap after a group's last channel too."""
-    flat: np.ndarray = workspace(name, n_bytes(shape)).view(np.float32)
+    flat: np.ndarray = workspace(name, _n_bytes(shape)).view(np.float32)
     return flat
 
 
-def n_bytes(shape: tuple[int, ...]) -> int:
-    """Bytes of the working memory for an array of ``array``."""
+def bytes_of(*shapes: tuple[int, ...]) -> dict[str, int]:
+    """Bytes of the working arrays of these shapes for the bottom, the top and the weights, by their names."""
+    return dict(zip(("bottom", "top", "weights"), map(_n_bytes, shapes), strict=True))
+
+
+def _n_bytes(shape: tuple[int, ...]) -> int:
     return 4 * (prod(shape) + shape[-1])
+
+
+MOST_TILES = 128
+"""For at most this many tiles our products are faster than oneDNN's, which wait for the weights from memory."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shapes of the matrices of one group of channels: a product for each position in a tile, ``n_tiles`` rows of the
+    bottom's and the top's matrices, and their columns; of all groups together these are the distance between two
+    rows."""
+
+    n_products: int
+    n_tiles: int
+    inputs: int
+    outputs: int
+    all_inputs: int
+    all_outputs: int
+
+    @property
+    def weights(self) -> tuple[int, int, int]:
+        """The shape of the weights."""
+        return self.n_products, self.inputs, self.outputs
+
+    @property
+    def bottom(self) -> tuple[int, int, int]:
+        """The shape of the transformed bottom, all groups."""
+        return self.n_products, self.n_tiles, self.all_inputs
+
+    @property
+    def top(self) -> tuple[int, int, int]:
+        """The shape of the products, all groups."""
+        return self.n_products, self.n_tiles, self.all_outputs
+
+
+class OnednnProducts:
+    """The products by oneDNN's matmul; OnednnError if it has none. ``n_weights`` are the elements of a group's weights
+    in the layout that ``run`` takes."""
+
+    def __init__(self, lib: Library, shape: Shape) -> None:
+        self._shape = shape
+        plain = strided(lib, shape.weights, plain_strides(shape.weights))
+        v, m = (strided(lib, (n_products, n_tiles, n), (n_tiles * every, every, 1))
+                for (n_products, n_tiles, every), n in ((shape.bottom, shape.inputs), (shape.top, shape.outputs)))
+        desc = lib.make("matmul_primitive_desc_create", lib.engine, v, any_layout(lib, shape.weights), None, m, None)
+        w = lib.query_md(desc, QUERY_WEIGHTS, 0)
+        self._product = Primitive(lib, desc, [(Arg.SRC, v), (Arg.WEIGHTS, w), (Arg.DST, m)])
+        self._reorder = Reorder(lib, plain, w)
+        self.n_weights = lib.memory_desc_get_size(w) // 4
+
+    def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
+        """Write the transformed weights ``u`` to ``packed``, in the layout that ``run`` takes."""
+        self._reorder.run(u, packed)
+
+    def run(self, group: int, packed: np.ndarray) -> None:
+        """Multiply a group's part of the working array "bottom" by its weights, into the working array "top"."""
+        self._product.run(*self._arrays(group, packed))
+
+    def prepare_calls(self, group: int, packed: np.ndarray) -> NativeCalls:
+        return self._product.prepare_calls(*self._arrays(group, packed))
+
+    def _arrays(self, group: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), packed,
+                from_channel("top", self._shape.top, group * self._shape.outputs))
+
+
+class PanelProducts:
+    """The products by our own kernel; see ``OnednnProducts``."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape, self.n_weights = shape, shape.n_products * shape.inputs * shape.outputs
+        self._zeros = zeros(shape.outputs)
+
+    def pack(self, u: np.ndarray, packed: np.ndarray) -> None:
+        panels = in_panels(u)
+        packed.reshape(panels.shape)[...] = panels
+
+    def run(self, group: int, packed: np.ndarray) -> None:
+        in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
+
+    def prepare_calls(self, group: int, packed: np.ndarray) -> NativeCalls | None:
+        return prepare_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, packed))
+
+    def _arguments(self, group: int, packed: np.ndarray) -> tuple[Any, ...]:
+        shape = self._shape
+        v = from_channel("bottom", shape.bottom, group * shape.inputs)
+        m = from_channel("top", shape.top, group * shape.outputs)
+        rows = shape.n_tiles, shape.n_tiles, shape.all_inputs
+        return v, rows, shape.inputs, packed, self._zeros, m, shape.all_outputs
+
+
+@compiled
+def _multiply(first: int, stop: int, v: np.ndarray, rows: tuple[int, int, int], inputs: int, w: np.ndarray,
+              bias: np.ndarray, m: np.ndarray, stride: int) -> None:
+    """``multiply_matrices`` of the products from ``first`` to ``stop``."""
+    multiply_matrices(v, rows, inputs, w, bias, m, stride, first, stop)
+
+
+def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:
+    """The faster kind of products. ``stays``: weights are packed once for many runs."""
+    ours = stays and is_fast() and shape.outputs % COLUMNS == 0 and shape.n_tiles <= MOST_TILES
+    return PanelProducts(shape) if ours else OnednnProducts(lib, shape)

@@ -1,12 +1,12 @@
-"""Pooling3D and NdPooling: pooling of clips.
+"""Convolution and pooling of clips: Convolution3D, NdConvolution, Pooling3D and NdPooling.
 
-Sources: facebookarchive/C3D, pool3d_layer.cpp; chuckcho/video-caffe, cudnn_ndpooling_layer.cpp.
-"""
+Sources: facebookarchive/C3D, convolution3d_layer.cpp and pool3d_layer.cpp; chuckcho/video-caffe, cudnn_ndconv_layer.cpp
+and cudnn_ndpooling_layer.cpp."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any
 
@@ -16,7 +16,84 @@ from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.video.convolution3d import shape_of
+from scaffe.layers.vision.convolution import Convolution
+from scaffe.proto import caffe_pb2
+
+
+@layer_types.register("Convolution3D")
+class Convolution3D(Convolution):
+    """Convolution of clips with windows of kernel_depth frames and kernel_size x kernel_size pixels.
+
+    ``stride`` and ``pad`` are those of height and width, ``temporal_stride`` and ``temporal_pad`` of time.
+    ``filter_group`` only says in how many parts C3D computes the outputs; it must divide them. A Convolution with three
+    numbers for each of its options computes the same.
+
+    Bottom: (N, C, frames, H, W). Top: (N, num_output, frames', H', W').
+    Blobs: weights (num_output, C, kernel_depth, kernel_size, kernel_size); bias (1, 1, 1, 1, num_output) unless
+    bias_term is false.
+    """
+
+    n_bottoms = (1, 1)
+    n_tops = (1, 1)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        p = self.param.convolution3d_param
+        if bottom[0].ndim != 5:
+            raise LayerError(f"takes clips (N, C, frames, H, W), got shape {bottom[0].shape}")
+        if p.group != 1:
+            raise LayerError(f"every output sees all channels, got group {p.group}; Convolution has groups")
+        if p.filter_group < 1 or p.num_output % p.filter_group:
+            raise LayerError(f"filter_group {p.filter_group} does not divide num_output {p.num_output}")
+        super().setup(bottom, top)
+        if p.bias_term:
+            self.blobs[1].reshape((1, 1, 1, 1, p.num_output))
+
+    @cached_property
+    def _options(self) -> Any:
+        """The options as a ConvolutionParameter message."""
+        p = self.param.convolution3d_param
+        return caffe_pb2.ConvolutionParameter(
+            num_output=p.num_output, bias_term=p.bias_term, kernel_size=[p.kernel_depth, p.kernel_size, p.kernel_size],
+            stride=[p.temporal_stride, p.stride, p.stride], pad=[p.temporal_pad, p.pad, p.pad],
+            weight_filler=p.weight_filler, bias_filler=p.bias_filler)
+
+
+@layer_types.register("NdConvolution")
+class NdConvolution(Convolution):
+    """A Convolution whose window is given by kernel_shape, stride_shape and pad_shape, a number a spatial axis.
+
+    Bottoms, tops and blobs as for Convolution.
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape_of(self.param.convolution_param, "kernel_shape", None, bottom[0].ndim - 2)
+        super().setup(bottom, top)
+
+    @cached_property
+    def _options(self) -> Any:
+        """The options as a ConvolutionParameter message without shapes."""
+        p = caffe_pb2.ConvolutionParameter()
+        p.CopyFrom(self.param.convolution_param)
+        n_axes = len(p.kernel_shape.dim)
+        for name, values in (("kernel_size", shape_of(p, "kernel_shape", None, n_axes)),
+                             ("stride", shape_of(p, "stride_shape", 1, n_axes)),
+                             ("pad", shape_of(p, "pad_shape", 0, n_axes))):
+            del getattr(p, name)[:]
+            getattr(p, name).extend(values)
+        return p
+
+
+def shape_of(p: Any, name: str, default: int | None, n_axes: int) -> tuple[int, ...]:
+    """The shape ``name`` of a ConvolutionParameter or PoolingParameter message, a number a spatial axis; ``default`` on
+    every axis if it is not given. Raises LayerError if it has another number of axes, or is missing without a
+    default."""
+    dims = tuple(int(n) for n in getattr(p, name).dim)
+    if not dims and default is not None:
+        return (default,) * n_axes
+    if len(dims) != n_axes or min(dims, default=0) < 0:
+        raise LayerError(f"wants a {name} of {n_axes} numbers, one a spatial axis, got {list(dims)}")
+    return dims
+
 
 Slices = tuple[slice, ...]
 MAX, AVE = 0, 1  # Pooling3DParameter.PoolMethod
@@ -37,7 +114,6 @@ class _Pooling(Layer):
     temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if the bottom does not have the axes, or a window lies outside."""
         shape = bottom[0].shape
         if len(shape) != 2 + len(self._stride):
             raise LayerError(f"takes clips (N, C, frames, H, W), or as many axes as its window has, got shape {shape}")
@@ -79,7 +155,6 @@ class _Pooling(Layer):
         return shares
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool the windows."""
         x, y = (np.moveaxis(blob.data, 1, -1) for blob in (bottom[0], top[0]))
         is_max = self._method == MAX
         y[...] = -np.finfo(np.float32).max if is_max else 0
@@ -89,7 +164,6 @@ class _Pooling(Layer):
             y *= self._shares
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottom's gradient."""
         if not propagate_down[0]:
             return
         x, y, gx, gy = (np.moveaxis(array, 1, -1)
@@ -114,7 +188,6 @@ class Pooling3D(_Pooling):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError if one is missing or is not what C3D has."""
         p = self.param.pooling3d_param
         self._method = p.pool
         self._kernel = (p.kernel_depth, p.kernel_size, p.kernel_size)
@@ -141,7 +214,6 @@ class NdPooling(_Pooling):
     _clips = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError if a shape is missing, or of another number of axes."""
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
         self._method, self._kernel = self.method(), shape_of(p, "kernel_shape", None, n_axes)
         self._stride, self._pad = shape_of(p, "stride_shape", 1, n_axes), shape_of(p, "pad_shape", 0, n_axes)
@@ -159,17 +231,8 @@ class NdPooling(_Pooling):
 
 
 def one_offset(offset: int, length: int, n_windows: int, stride: int, pad: int) -> tuple[slice, slice]:
-    """Along one axis, the elements at a place in their windows, and these windows.
-
-    Args:
-        offset: the place, 0 for the window's first element.
-        length: elements of the axis.
-        n_windows: windows along the axis.
-        stride, pad: as usual.
-
-    Returns:
-        slices of the bottom's axis and of the top's, of one length.
-    """
+    """Along one axis, the elements at place ``offset`` of their windows, and these windows: slices of the bottom's axis
+    and of the top's, of one length."""
     first = max(0, -((offset - pad) // stride))
     end = min(n_windows, (length - 1 + pad - offset) // stride + 1)
     end = max(end, first)
@@ -188,7 +251,6 @@ class EvenPooling(NdPooling):
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the options. Raises LayerError for a window that is missing or differs from axis to axis."""
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
         refuse_times(p, "a Pooling of clips has one kernel_size")
         pairs = [name for name in PAIRS if p.HasField(name)]

@@ -111,7 +111,6 @@ class Node:
         return tuple([blob.shape for blob in (*self.bottoms, *self.tops)])
 
     def backward_rows(self, rows: slice, diffs: Sequence[Any]) -> None:
-        """See Layer."""
         with self.named():
             self.layer.backward_rows(rows, diffs, self.tops, self.bottoms)
 

@@ -178,7 +178,6 @@ class Scheduled:
         self._p = p
 
     def before(self, iteration: int) -> float:
-        """See Rates."""
         return learning_rate(self._p, iteration)
 
     def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
@@ -186,7 +185,6 @@ class Scheduled:
         return rate
 
     def kept(self, iteration: int) -> dict[str, Any]:
-        """See Rates."""
         return {"current_step": current_step(self._p, iteration)}
 
     def restore(self, state: SolverState) -> None:
@@ -213,7 +211,6 @@ class Plateau:
         self._losses: deque[float] = deque(maxlen=max(p.average_loss, 1))
 
     def before(self, iteration: int) -> float:
-        """See Rates."""
         return learning_rate(self._p, iteration, lambda p, _: float(p.base_lr * p.gamma**self._step))
 
     def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
@@ -231,7 +228,6 @@ class Plateau:
         return self.before(iteration)
 
     def kept(self, iteration: int) -> dict[str, Any]:
-        """See Rates."""
         return {"current_step": self._step, "minimum_loss": self._minimum, "iter_last_event": self._last_event,
                 "losses": list(self._losses)}
 

@@ -42,7 +42,6 @@ class LossScale(Observer):
         self._scale, self._n_clean, self._since = FIRST, 0, 0
 
     def begin(self, solver: Solver) -> None:
-        """See Observer."""
         solver.updater.guard()
         self._apply(solver)
 
@@ -59,7 +58,6 @@ class LossScale(Observer):
         return {"loss_scale": int(self._scale), "clean_iterations": self._n_clean}
 
     def restore(self, state: SolverState) -> None:
-        """See Observer."""
         self._scale, self._n_clean = float(state.loss_scale or FIRST), state.clean_iterations or 0
 
     def _look(self, solver: Solver) -> None:

@@ -109,13 +109,11 @@ class DeviceClock:
         return self._found
 
     def begin(self, step: int) -> None:
-        """See Clock."""
         if self._found is None and not device.current_stream().is_capturing():
             self._last = _clock_mark(self._starts, step)
             self._n_open += 1
 
     def end(self, step: int) -> None:
-        """See Clock."""
         if self._found is None and self._n_open:
             self._n_open -= 1
             start, self._last = self._last, _clock_mark(self._ends, step)

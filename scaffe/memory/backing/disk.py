@@ -36,25 +36,21 @@ class DiskStore:
         return disk_speed(self._backed.file)
 
     def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> Pages:
-        """See BackingStore."""
         pages = Pages(lengths)
         for each in state:
             pages.adopt(each.memory)
         return pages
 
     def mover(self, memory: ArrayMemory) -> Mover:
-        """See BackingStore."""
         return Mover(memory, self._backed)
 
     def persistent(self, names: dict[int, str], memory: ArrayMemory,
                    state: Sequence[StateTensor]) -> FilePersistentTensors:
-        """See BackingStore."""
         first = len(memory.arrays) - len(state)
         refreshed = [i for i, each in enumerate(state, first) if each.is_refreshed]
         return FilePersistentTensors(names, memory, self._backed, refreshed)
 
     def clock(self) -> HostClock:
-        """See BackingStore."""
         return HostClock()
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
@@ -63,7 +59,6 @@ class DiskStore:
         return fitted(iteration, place, n_bytes, bandwidth, n_blobs)
 
     def least_bytes(self, iteration: Iteration) -> int:
-        """See BackingStore."""
         return least_bytes(iteration)
 
 
@@ -85,7 +80,6 @@ class FilePersistentTensors:
         self._away, self._shown = set(names), {*names, *refreshed}
 
     def move(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors."""
         self._moved = self._names.keys() & set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
@@ -143,7 +137,6 @@ class Mover:
 
     @property
     def record(self) -> Record | None:
-        """See ArrayMover."""
         return self._lanes.record
 
     @record.setter
@@ -152,12 +145,10 @@ class Mover:
 
     @property
     def offloaded(self) -> int:
-        """See ArrayMover."""
         return self._lanes.out.n_bytes
 
     @property
     def fetched(self) -> int:
-        """See ArrayMover."""
         return self._lanes.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
@@ -169,11 +160,9 @@ class Mover:
         self._backed.file.reserve(end)
 
     def offload(self, number: int, name: str) -> None:
-        """See ArrayMover."""
         self._begin(self._lanes.out, number, f"save {name}")
 
     def fetch(self, number: int, name: str) -> None:
-        """See ArrayMover."""
         self._begin(self._lanes.back, number, f"fetch {name}")
 
     def wait(self, number: int) -> None:
@@ -187,7 +176,6 @@ class Mover:
                 self.wait(number)
 
     def bandwidth(self) -> Bandwidth | None:
-        """See ArrayMover."""
         return self._lanes.bandwidth()
 
     def close(self) -> None:
@@ -211,11 +199,9 @@ class HostClock:
         self._started = 0.0
 
     def begin(self, step: int) -> None:
-        """See Clock."""
         self._started = time.perf_counter()
 
     def end(self, step: int) -> None:
-        """See Clock."""
         now = time.perf_counter()
         self.seconds[step] = now - self._started
         self._started = now

@@ -191,7 +191,6 @@ class StagedOnHost:
     stays: ClassVar[bool] = False
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """See ParamMemory."""
         return in_pages(n_elems, np.dtype(dtype))
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:

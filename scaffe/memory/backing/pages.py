@@ -133,7 +133,6 @@ class Pages:
         advise_huge(memory)
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """See ArrayMemory."""
         for number in range(len(self._separate)):
             self.drop(number)
         self.give_back()
@@ -147,7 +146,6 @@ class Pages:
             advise_huge(self._whole[:rounded(max(ends, default=0))])
 
     def take(self, number: int) -> None:
-        """See ArrayMemory."""
         if number in self._pieces or number < self._n_arranged:
             return
         start = address(self.arrays[number])

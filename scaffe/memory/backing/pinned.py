@@ -52,16 +52,13 @@ class DeviceMover:
         self.offloaded = self.fetched = 0
 
     def place(self, numbers: Collection[int]) -> None:
-        """See ArrayMover."""
         self._places.move(numbers)
 
     def offload(self, number: int, name: str) -> None:
-        """See ArrayMover."""
         self._queue(self._out, device.copy_to_pinned, number, "save", name)
         self.offloaded += self._memory.arrays[number].nbytes
 
     def fetch(self, number: int, name: str) -> None:
-        """See ArrayMover."""
         self._queue(self._back, device.copy_from_pinned, number, "fetch", name)
         self.fetched += self._memory.arrays[number].nbytes
 
@@ -138,7 +135,6 @@ class PinnedPersistentTensors:
         self._staying = self._names.keys() - set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """See PersistentTensors."""
         for number in sorted(self._shown):
             self._binds[number](self._memory.arrays[number])
             if number in self._staying:
@@ -161,7 +157,6 @@ class PinnedPersistentTensors:
         """See PersistentTensors: nothing to do, since page-locked memory stays."""
 
     def show_all(self) -> None:
-        """See PersistentTensors."""
         self.show(self._all)
 
 
@@ -183,7 +178,6 @@ class PinnedStore:
         return link_speed(self.whole())
 
     def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> DeviceArena:
-        """See BackingStore."""
         everything = [*lengths, *(each.tensor.n_bytes for each in state)]
         persistent = {number: each.memory for number, each in enumerate(state, len(lengths))
                    if each.tensor.is_persistent or each.is_refreshed}
@@ -204,16 +198,13 @@ class PinnedStore:
         return PinnedPersistentTensors(names, binds, changing, memory, self._host(), refreshed)
 
     def clock(self) -> DeviceClock:
-        """See BackingStore."""
         return DeviceClock()
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See BackingStore."""
         return fitted_together(iteration, place, n_bytes, bandwidth)
 
     def least_bytes(self, iteration: Iteration) -> int:
-        """See BackingStore."""
         return least_together(iteration)
 
     def whole(self) -> Any:

@@ -170,7 +170,6 @@ class TrimHeap:
         self._n_passes = 0
 
     def before(self, step: int) -> None:
-        """See Tier."""
         if step == 0:
             self._n_passes += 1
             self._trim(EACH_PASS)
@@ -179,7 +178,6 @@ class TrimHeap:
         """See Tier."""
 
     def after(self, step: int) -> None:
-        """See Tier."""
         self._trim(EACH_STEP)
 
     def close(self) -> None:

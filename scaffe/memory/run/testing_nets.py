@@ -46,7 +46,6 @@ class SequentialFetch:
         self._done = [numbers - following for numbers, following in zip(reads, [*reads[1:], set()], strict=True)]
 
     def before(self, step: int) -> None:
-        """See Tier."""
         if step == 0:
             self._fetch()
             self._release(self._state)  # what has been written there
@@ -55,7 +54,6 @@ class SequentialFetch:
         """See Tier: nothing is recomputed."""
 
     def after(self, step: int) -> None:
-        """See Tier."""
         self._release(self._done[step])
 
     def close(self) -> None:

@@ -156,7 +156,6 @@ class LazyBlobs:
         self.drop()
 
     def before_write(self, writes: Writes) -> None:
-        """See Watcher."""
         for root in self._written.get(id(writes), ()) if self.is_open else ():
             self._copy(root)
 

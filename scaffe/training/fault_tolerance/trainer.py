@@ -42,46 +42,37 @@ class Trainer:
 
     @property
     def iteration(self) -> int:
-        """See RecoverableRank."""
         return self.solver.iteration
 
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:
-        """See RecoverableRank."""
         self.solver.are_ranks_ready = are_ranks_ready
         with self._role.ending_all(tolerates_rank_loss=True):
             self.solver.solve()
             self.solver.communicator.barrier()  # nobody leaves before all have the last update
 
     def update(self) -> None:
-        """See RecoverableRank."""
         self.solver.update()
 
     def abandon(self) -> None:
-        """See RecoverableRank."""
         self.solver.strategy.fault_tolerance.abandon()
         self.solver.close()
 
     def close(self) -> None:
-        """See RecoverableRank."""
         self.solver.close()
 
     def progress(self) -> Progress:
-        """See RecoverableRank."""
         solver = self.solver
         read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size) if solver.shares else None
         return Progress(solver.iteration, solver.rates, read, solver.net.params.dtype.name,
                         solver.updater.rule.n_histories)
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See RecoverableRank."""
         return self.solver.strategy.fault_tolerance.recovery_sources(left, communicator)
 
     def recovery_values(self, part: Part) -> Given:
-        """See RecoverableRank."""
         return self.solver.strategy.fault_tolerance.recovery_values(part)
 
     def follow(self, old: Trainer | None, progress: Progress) -> None:
-        """See RecoverableRank."""
         solver = self.solver
         solver.iteration, solver.rates = progress.iteration, progress.rates
         if old is not None:
@@ -89,7 +80,6 @@ class Trainer:
         read_on(solver, progress.batches_read)
 
     def load_saved_histories(self) -> None:
-        """See RecoverableRank."""
         path = self.solver.communicator.bcast_object(newest_state(self.solver.param.snapshot_prefix))
         if path is None:
             warning("The histories of lost ranks begin at zero: there is no snapshot, and no second copy is left")
@@ -98,7 +88,6 @@ class Trainer:
         load_histories(self.solver, read_state(path).history, path)
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
-        """See RecoverableRank."""
         place, params = part.interval, self.solver.net.params
         if given is not None:
             params.data[place] = given[0]
@@ -109,7 +98,6 @@ class Trainer:
             self.solver.strategy.state.load_history(index, place.start, values)
 
     def say_shares(self) -> None:
-        """See RecoverableRank."""
         share = self.solver.shares[0]
         if not share.batch:
             return

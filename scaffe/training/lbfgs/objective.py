@@ -91,11 +91,9 @@ class Smooth:
         return g, ()
 
     def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
-        """See Objective."""
         return (c.Combine(tuple(factors.values()), tuple(factors), DIRECTION),)
 
     def reach(self, step: float) -> tuple[c.Command, ...]:
-        """See Objective."""
         return (c.Combine((1.0, step), (X, DIRECTION), TRIAL),)
 
     def search(self, start: Point, rules: Rules) -> Search:

@@ -67,12 +67,10 @@ class Display(Observer):
     """Logs the mean of the last ``average_loss`` iterations' losses, averaged over the ranks that are in step."""
 
     def begin(self, solver: Solver) -> None:
-        """See Observer."""
         self._losses: deque[Any] = deque(maxlen=max(solver.param.average_loss, 1))
         self._last = (solver.iteration, time.perf_counter())
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """See Observer."""
         self._losses.append(loss)
         display, iteration = solver.param.display, solver.iteration
         if not display or iteration % display:
@@ -107,13 +105,11 @@ class DebugInfo(Observer):
     """Logs the mean magnitude of every blob, parameter and gradient, in the lines of Caffe 1.0."""
 
     def begin(self, solver: Solver) -> None:
-        """See Observer."""
         self._shown = False
         log_values(solver.net, lambda: self._shown)
         for net in solver.test_nets:
             log_values(net)
 
     def before_iteration(self, solver: Solver) -> None:
-        """See Observer."""
         display = solver.param.display
         self._shown = bool(display) and solver.iteration % display == 0

@@ -38,7 +38,6 @@ class Progress(Observer):
         self._loss = 0.0
 
     def begin(self, solver: Solver) -> None:
-        """See Observer."""
         self._is_live = solver.communicator.rank == 0 and log.begin_live()
         self._first, self._started = solver.iteration, time.perf_counter()
         info(f"Training on {solver.communicator.n_ranks} rank(s), {self._images} images an iteration")
@@ -46,11 +45,9 @@ class Progress(Observer):
             info(f"Uneven shares: {solver.shares[0].text()}; losses and gradients weigh by images")
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """See Observer."""
         self._loss = loss
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer."""
         now = time.perf_counter()
         if not self._is_live or now - self._drawn < REDRAW_SECONDS:
             return
@@ -59,7 +56,6 @@ class Progress(Observer):
         log.live(line_text(solver.iteration, solver.param.max_iter, self._loss, pace, self._images))
 
     def finish(self, solver: Solver) -> None:
-        """See Observer."""
         elapsed = time.perf_counter() - self._started
         n_iters = solver.iteration - self._first
         if not n_iters:

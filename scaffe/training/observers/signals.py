@@ -46,7 +46,6 @@ class Signals(Observer):
             self._on_signal(number, None)
 
     def finish(self, solver: Solver) -> None:
-        """See Observer."""
         for number, handler in self._before.items():
             forking.set_handler(number, handler)
 
@@ -61,7 +60,6 @@ class Signals(Observer):
         self._agreed, solver.pauses = agreed // 2, bool(agreed % 2)
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer."""
         if self._agreed:
             if EFFECTS[self._agreed] == "stop":
                 info(f"Signal received: snapshot and stop after iteration {solver.iteration}")

@@ -39,7 +39,6 @@ class Snapshots(Observer):
             self.after_iteration(solver)
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer."""
         self._goes_on = False
         if self._is_due(solver):
             self.save(solver)

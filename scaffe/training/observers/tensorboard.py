@@ -43,20 +43,17 @@ class Tensorboard(Observer):
         self._file = together(solver.communicator, lambda: EventFile(self._folder) if is_root else None)
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """See Observer."""
         display = solver.param.display
         if self._file is not None and solver.param.debug_info and display and solver.iteration % display == 0:
             file, step = self._file, solver.iteration
             self._write(lambda: file.add_histograms(histograms(solver), step))
 
     def measured(self, solver: Solver, phase: str, values: dict[str, float]) -> None:
-        """See Observer."""
         if self._file is not None:
             file, step = self._file, solver.iteration
             self._write(lambda: file.add_scalars({f"{phase}/{name}": value for name, value in values.items()}, step))
 
     def finish(self, solver: Solver) -> None:
-        """See Observer."""
         if self._file is not None:
             self._write(self._file.close)
 

@@ -30,13 +30,11 @@ class Test(Observer):
             check_outputs(net)
 
     def before_iteration(self, solver: Solver) -> None:
-        """See Observer."""
         interval, iteration = solver.param.test_interval, solver.iteration
         if interval and iteration % interval == 0 and (iteration or solver.param.test_initialization):
             self.test_all(solver)
 
     def finish(self, solver: Solver) -> None:
-        """See Observer."""
         interval = solver.param.test_interval
         if interval and solver.iteration % interval == 0 and not solver.stopping:
             self.test_all(solver)

@@ -28,16 +28,13 @@ class ServerFaultTolerance(FaultTolerance):
 
     @classmethod
     def why_no_replacement(cls, options: Any) -> str:
-        """See FaultTolerance."""
         return f"with -servers {options.servers} lost ranks are not replaced; shrink goes on" * bool(options.servers)
 
     def abandon(self) -> None:
-        """See FaultTolerance."""
         if self.state.has_begun:
             self.state.tables.server.abandon()
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See FaultTolerance."""
         self._sources = RecoverySources(self.state.tables if self.state.has_begun else None)
         self._in_tables = self._sources.parts(left, communicator)
         if self._in_tables is None:
@@ -46,7 +43,6 @@ class ServerFaultTolerance(FaultTolerance):
         return [*self._in_tables, *(Part(place, giver, giver == ROOT) for place in self.state.frozen)]
 
     def recovery_values(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
-        """See FaultTolerance."""
         updater, place = self.replica.updater, part.interval
         n_histories = updater.rule.n_histories if part.is_whole else 0
         if part in (self._in_tables or ()):

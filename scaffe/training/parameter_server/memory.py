@@ -53,7 +53,6 @@ class EagerTables(EagerUpdate):
         return () if needs_all else self._buckets
 
     def take(self, buckets: Sequence[Bucket]) -> None:
-        """See EagerUpdate."""
         self.taken = {self.numbers[bucket.first_layer] for bucket in buckets}
 
     def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:

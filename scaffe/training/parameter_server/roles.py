@@ -40,7 +40,6 @@ class ServerRoles(Roles):
         return replace(self._consistency(options), keeps_copies=state_sources.keeps_copies(options))
 
     def place(self, communicator: Communicator, options: Any) -> Role:
-        """See Roles."""
         how = self.consistency(options)
         if how.n_servers and getattr(options, "partitions", ALONE) != ALONE:
             raise UserError(f"-partitions {options.partitions} wants -servers 0: workers hold their parts' shards",
@@ -57,10 +56,8 @@ class ServerRoles(Roles):
         return Namespace(**vars(options) | {"servers": kinds.count(SERVER)})
 
     def serve(self, role: Role, param: Any, options: Any) -> int:
-        """See Roles."""
         self.server(role, param, options).run()
         return 0
 
     def server(self, role: Role, param: Any, options: Any) -> server_rank.Server:
-        """See Roles."""
         return server_rank.Server(role, param, self.consistency(options))

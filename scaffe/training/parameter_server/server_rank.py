@@ -72,7 +72,6 @@ class Server:
         """See RecoverableRank: the shard makes them."""
 
     def abandon(self) -> None:
-        """See RecoverableRank."""
         if self._tables is not None:
             self._tables.server.abandon()
 
@@ -83,12 +82,10 @@ class Server:
         """See RecoverableRank."""
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See RecoverableRank."""
         self._sources = RecoverySources(self._tables)
         return self._sources.parts(left, communicator) or []
 
     def recovery_values(self, part: Part) -> Given:
-        """See RecoverableRank."""
         return self._sources.of(part)
 
     def follow(self, old: Any, progress: Progress) -> None:

@@ -46,12 +46,10 @@ class ServerState(StatePlacement):
 
     @property
     def kept_bytes(self) -> int:
-        """See StatePlacement."""
         return self._accounting.of_worker(is_device(self.replica.net.context.kernels)) + self.further_bytes()
 
     @property
     def server_bytes(self) -> int:
-        """See StatePlacement."""
         return self._accounting.of_server()
 
     @property
@@ -104,7 +102,6 @@ class ServerState(StatePlacement):
         return found
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
-        """See StatePlacement."""
         super().load_history(index, start, values)
         if self.replica.communicator.rank == ROOT or tolerates_rank_loss(self.replica.options):
             params = self.replica.net.params

@@ -106,7 +106,6 @@ class StopProtocol(InStep):
         self._stops = StopStateMachine(workers.rank, workers.n_ranks)
 
     def begin(self, n_done: int) -> None:
-        """See StopStateMachine."""
         self._stops.begin(n_done)
 
     def agree(self, level: int, iteration: int) -> int:
@@ -176,7 +175,6 @@ class ReplicaStopProtocol(InStep):
             Thread(self._answer, "stop protocol").start()
 
     def begin(self, n_done: int) -> None:
-        """See StopProtocol."""
         if self._protocol is not None:
             with self._lock:
                 self._protocol.begin(n_done)

@@ -101,7 +101,6 @@ class RankParts:
 
     # -- building ------------------------------------------------------------------------------------------
     def layer(self, param: Any, context: Context, bottoms: Sequence[Blob]) -> Layer | None:
-        """See Parts."""
         length = self._length(param)
         if param.name in self._net.redistributions:
             return self._between(param, context, length)
@@ -193,16 +192,13 @@ class RankParts:
 
     # -- files ---------------------------------------------------------------------------------------------
     def portion(self, layer: str, blob: int) -> Portion | None:
-        """See Parts."""
         found = self._portions.get(layer)
         return found[blob] if found and not found[blob].is_whole else None
 
     def original(self, param: Any) -> Any:
-        """See Parts."""
         return self._originals.get(param.name)
 
     def whole(self, layer: str, blob: int, part: np.ndarray) -> np.ndarray:
-        """See Parts."""
         mine = self.portion(layer, blob)
         if mine is None:
             return part

@@ -57,13 +57,11 @@ class IntraReplicaSums(IntraReplica):
         return ready
 
     def finish(self) -> Sequence[int]:
-        """See IntraReplica."""
         ready = [*self._wait(), *self._held]
         self._held = []
         return ready
 
     def broadcast_frozen(self) -> None:
-        """See IntraReplica."""
         for place in self._frozen:
             self._communicator.bcast(self._params.data[place], 0)
 
@@ -75,7 +73,6 @@ class IntraReplicaSums(IntraReplica):
             yield from ((1.0, part) for _, part in _without([(0, place)], common))
 
     def sum_of_squares(self, gradient: np.ndarray) -> float | None:
-        """See IntraReplica."""
         total = np.array([squares(gradient, self.weighted([slice(0, gradient.size)]))])
         self._communicator.allreduce(total, "sum", "mpi")
         return float(total[0])

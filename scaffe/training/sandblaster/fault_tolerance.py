@@ -25,7 +25,6 @@ class SandblasterFaultTolerance(FaultTolerance):
 
     @classmethod
     def why_no_replacement(cls, options: Any) -> str:
-        """See FaultTolerance."""
         return "this strategy goes on with the ranks that are left (shrink), and takes nobody in"
 
     def begin(self) -> None:

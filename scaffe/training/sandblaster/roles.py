@@ -26,7 +26,6 @@ class SandblasterRoles(Roles):
         super().__init__(add_servers_flag, add_deterministic_flag, solver_type="LBFGS")
 
     def place(self, communicator: Communicator, options: Any) -> Role:
-        """See Roles."""
         n_servers = getattr(options, "servers", 0)
         if not n_servers and communicator.n_ranks > 1 and tolerates_rank_loss(options):
             raise UserError("-on_rank_loss shrink cannot be had without -servers: each rank holds a shard of L-BFGS's "
@@ -39,7 +38,6 @@ class SandblasterRoles(Roles):
         return place_servers(communicator, options, n_servers)
 
     def serve(self, role: Role, param: Any, options: Any) -> int:
-        """See Roles."""
         rank = Rank(role.world, role.world.bcast_object(None, ROOT))
         rank.start()
         rank.serve()

@@ -92,7 +92,6 @@ class SandblasterState(StatePlacement):
         return found + [np.zeros(n_elems, dtype)] * missing
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
-        """See StatePlacement."""
         params = self.replica.net.params
         whole = self._restored.setdefault(f"{'sy'[index % 2]}{index // 2}", np.zeros(params.n_elems, params.dtype))
         whole[start:start + len(values)] = values

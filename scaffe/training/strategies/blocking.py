@@ -32,12 +32,10 @@ class Broadcast(ParameterTransfer):
         self.are_stale = False
 
     def wait_all(self) -> None:
-        """See ParameterTransfer."""
         self.post()
         self._send(self.buckets.frozen)
 
     def send(self, bucket: Bucket) -> None:
-        """See ParameterTransfer."""
         self._send([bucket.place])
 
     def _send(self, places: Sequence[slice]) -> None:
@@ -66,7 +64,6 @@ class Reduction(GradientTransfer):
         return self.copying_algorithm or self.replica.sum_algorithm
 
     def finish(self) -> None:
-        """See GradientTransfer."""
         replica = self.replica
         with replica.timers("communication"):
             for place in self.buckets.runs:
@@ -78,7 +75,6 @@ class Reduction(GradientTransfer):
         return buckets.layers if is_divisible(replica.sum_algorithm, replica.communicator.n_ranks) else ()
 
     def sum(self, bucket: Bucket) -> None:
-        """See GradientTransfer."""
         with self.replica.timers("communication"):
             self._sum(bucket.place)
 

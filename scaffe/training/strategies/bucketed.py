@@ -69,13 +69,11 @@ class Broadcasts(blocking.Broadcast):
             self._pending.wait(bucket)
 
     def wait_all(self) -> None:
-        """See ParameterTransfer."""
         self.post()
         self._pending.wait_all()
         self._send(self.buckets.frozen)
 
     def send(self, bucket: Bucket) -> None:
-        """See ParameterTransfer."""
         self._start(bucket)
         self._pending.wait(bucket)
 
@@ -111,7 +109,6 @@ class Reductions(blocking.Reduction):
         return buckets.all
 
     def sum(self, bucket: Bucket) -> None:
-        """See GradientTransfer."""
         self._pending.add(bucket, self.start_on(bucket.place))
         self._pending.wait(bucket)
 

@@ -56,16 +56,13 @@ class Composed(Strategy):
 
     @property
     def acts_between_layers(self) -> bool:
-        """See Strategy."""
         return super().acts_between_layers or self.replica.intra_replica.acts
 
     @property
     def hook_points(self) -> Collection[int]:
-        """See Strategy."""
         return {*self.parameters.hook_points, *self.gradients.hook_points}
 
     def begin(self) -> None:
-        """See Strategy."""
         self.parameters.begin()
 
     def before_iteration(self, rate: float, iteration: int) -> None:
@@ -101,7 +98,6 @@ class Composed(Strategy):
         self.parameters.are_stale = True
 
     def synchronize_parameters(self) -> None:
-        """See Strategy."""
         self.parameters.wait_all()
         self.replica.intra_replica.broadcast_frozen()
 
@@ -132,11 +128,9 @@ class EagerTransfer(EagerUpdate):
         return self._gradients.divisible(self._buckets)
 
     def take(self, buckets: Sequence[Bucket]) -> None:
-        """See EagerUpdate."""
         self._buckets.leave_out(buckets)
 
     def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
-        """See EagerUpdate."""
         replica = self._replica
         self._gradients.sum(bucket)
         with replica.timers("update"):

@@ -79,13 +79,11 @@ class SynchronousFaultTolerance(FaultTolerance):
     why_not_fault_tolerant = ""
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See FaultTolerance."""
         ranks = self.replica.communicator
         copied_to = neighbours(ranks.topology.nodes) if keeps_copies(self.replica.options) else ()
         return parts(self.state.owned_by, ranks.n_ranks, left, copied_to)
 
     def recovery_values(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
-        """See FaultTolerance."""
         updater, place = self.replica.updater, part.interval
         histories = [filled(place, updater_parts(updater, index, with_copies=True))
                      for index in range(updater.rule.n_histories if part.is_whole else 0)]

@@ -54,7 +54,6 @@ class Sandblaster(Strategy):
 
     @property
     def acts_between_layers(self) -> bool:
-        """See Strategy."""
         return False
 
     @property
@@ -68,7 +67,6 @@ class Sandblaster(Strategy):
         return batch_of(self._feeds, self.replica.updater.param.lbfgs_param, 0).n_images
 
     def begin(self) -> None:
-        """See Strategy."""
         replica, world = self.replica, self.replica.world
         params, layout = replica.net.params, self.state.layout
         if self.state.n_servers:
@@ -102,14 +100,12 @@ class Sandblaster(Strategy):
                 info(f"Iteration {iteration}: L-BFGS has converged, no step makes the objective fall")
 
     def synchronize_parameters(self) -> None:
-        """See Strategy."""
         self.fault_tolerance.n_synchronized += 1
         self._run("synchronize", 0.0)
         for place in self._buckets.frozen:
             self.replica.communicator.bcast(self.replica.net.params.data[place], ROOT)
 
     def finish(self) -> None:
-        """See Strategy."""
         replica, timers = self.replica, self.replica.timers
         aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
         post = self._rank.service.post

@@ -27,7 +27,6 @@ class Gathers(bucketed.Broadcasts):
             replica.communicator.allgather(replica.net.params.diff[bucket.place])
 
     def start_on(self, place: slice) -> Request:
-        """See Broadcasts."""
         replica = self.replica
         return replica.communicator.iallgather(replica.net.params.data[place], replica.algorithm_for("allgather"))
 
@@ -36,7 +35,6 @@ class Scatters(bucketed.Reductions):
     """Reduce-scatters each bucket's gradients: every rank gets the sums of the part that it owns."""
 
     def start_on(self, place: slice) -> Request:
-        """See Reductions."""
         replica = self.replica
         return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", self.algorithm)
 

@@ -59,11 +59,9 @@ class ServerStrategy(Strategy):
 
     @property
     def hook_points(self) -> Collection[int]:
-        """See Strategy."""
         return self.buckets.by_first_layer.keys()
 
     def begin(self) -> None:
-        """See Strategy."""
         self.state.make_tables()
         self.tables = self.state.tables
         self.in_step = self._stops = stop_protocol(self.replica)
@@ -74,7 +72,6 @@ class ServerStrategy(Strategy):
         self.state.restored = {}
 
     def before_iteration(self, rate: float, iteration: int) -> None:
-        """See Strategy."""
         self._stops.begin(iteration)
 
     def after_backward(self, layer_index: int) -> None:
@@ -84,7 +81,6 @@ class ServerStrategy(Strategy):
                 self.completed(index)
 
     def gradients_ready(self) -> None:
-        """See Strategy."""
         for index in self.replica.intra_replica.finish():
             self.completed(index)
 
@@ -127,7 +123,6 @@ class ServerStrategy(Strategy):
             replica.intra_replica.broadcast_frozen()
 
     def finish(self) -> None:
-        """See Strategy."""
         replica, timers = self.replica, self.replica.timers
         aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
         self.statistics.elapsed = time.perf_counter() - self._started - aside

@@ -50,7 +50,6 @@ class Ssp(ServerStrategy):
         return needs_sum * params.n_elems * params.dtype.itemsize
 
     def before_iteration(self, rate: float, iteration: int) -> None:
-        """See Strategy."""
         super().before_iteration(rate, iteration)
         n_workers, n_summed = self.replica.communicator.n_ranks, self.how.n_summed(self.replica.communicator.n_ranks)
         self._rate = rate * n_summed / n_workers
@@ -79,7 +78,6 @@ class Ssp(ServerStrategy):
                 self._push(number, factor)
 
     def synchronize_parameters(self) -> None:
-        """See ServerStrategy."""
         super().synchronize_parameters()
         self._is_new = set(self.eager.numbers.values()) - self.eager.taken
 

@@ -48,7 +48,6 @@ class NextBroadcasts(bucketed.Broadcasts):
             self._post_next()
 
     def wait_all(self) -> None:
-        """See ParameterTransfer."""
         self.post()
         while self._left:
             self._post_next()

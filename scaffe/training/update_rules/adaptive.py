@@ -63,7 +63,6 @@ class RmsProp(UpdateRule):
             raise UserError(f"rms_decay must be at least 0 and below 1, got {param.rms_decay:g}")
 
     def numbers(self, hyper: Hyper) -> dict[str, float]:
-        """See UpdateRule."""
         return {**super().numbers(hyper), "second": self.param.rms_decay}
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
@@ -134,7 +133,6 @@ class Adam(UpdateRule):
                 raise UserError(f"Adam needs a {name} of at least 0 and below 1, got {getattr(param, name):g}")
 
     def numbers(self, hyper: Hyper) -> dict[str, float]:
-        """See UpdateRule."""
         return {**super().numbers(hyper), "rate": self._rate(hyper), "second": self.param.momentum2}
 
     def _rate(self, hyper: Hyper) -> float:

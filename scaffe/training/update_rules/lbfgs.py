@@ -42,5 +42,4 @@ class Lbfgs(UpdateRule):
         self.n_histories = 2 * given.history
 
     def portion(self) -> int | None:
-        """See UpdateRule."""
         return int(self.param.lbfgs_param.portion)

@@ -30,7 +30,6 @@ class SharedNorm(BatchNorm):
         self._group = group
 
     def fuse(self, following: Any) -> bool:
-        """See Layer."""
         return False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

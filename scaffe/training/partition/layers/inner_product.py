@@ -179,7 +179,6 @@ class GatherGemmOverlap(InnerProduct):
         gather.is_awaited = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """See InnerProduct."""
         super().reshape(bottom, top)
         p, n_images, group = self.param.inner_product_param, bottom[0].shape[0], self._gather.group
         own = slice(group.rank * n_images // group.n_ranks, (group.rank + 1) * n_images // group.n_ranks)
@@ -188,7 +187,6 @@ class GatherGemmOverlap(InnerProduct):
                        for rows in (own, slice(0, own.start), slice(own.stop, n_images)) if rows.start < rows.stop]
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """See InnerProduct."""
         if self._plain is not None or self._plain_top is not None:
             self._gather.arrive()
             super().forward(bottom, top, relu_slope)

@@ -124,7 +124,6 @@ class HaloOverlap(Layer):
         self._forward(bottom[0], top[0], lambda band: band.layer.forward([band.bottom], [band.top]))
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """See Layer."""
         self._forward(bottom[0], top[0], lambda band: band.layer.forward_fused([band.bottom], [band.top]))
 
     def _forward(self, bottom: Blob, top: Blob, run: Callable[[Band], None]) -> None:

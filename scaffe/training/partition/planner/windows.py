@@ -104,11 +104,9 @@ class Spread:
 
     @property
     def halo(self) -> int:
-        """See Window."""
         return -(-self.extent // self.stride) - 1
 
     def reads(self, outputs: slice, length: int) -> slice:
-        """See Window."""
         start = -(-(outputs.start + self.pad - self.extent + 1) // self.stride)
         return slice(max(start, 0), min((outputs.stop - 1 + self.pad) // self.stride + 1, length))
 
@@ -117,7 +115,6 @@ class Spread:
         return slice(outputs.start, outputs.start)
 
     def first_output(self, reads: slice) -> int:
-        """See Window."""
         return int(reads.start * self.stride - self.pad)
 
 

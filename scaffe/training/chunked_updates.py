@@ -18,7 +18,7 @@ from scaffe.memory.run.offloaded_state import OffloadedState, StateShard
 from scaffe.training.learning_rate import Scheduled
 from scaffe.training.solver import Solver
 from scaffe.training.strategies.base import Strategy
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.transfers import Bucket
 from scaffe.training.updater import Updater
 
 

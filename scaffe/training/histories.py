@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 24
 """The most bytes that one gather brings to the root, all ranks' parts together: a snapshot needs little more memory
 than what it writes."""
 
-Part = tuple[int, np.ndarray]
+HistoryPart = tuple[int, np.ndarray]
 """The first element, and the values from there on."""
 
 
@@ -34,14 +34,14 @@ def gather_histories(updater: Updater, communicator: Communicator, root: int = 0
     return gather_parts(own, updater.params.n_elems, updater.params.dtype, communicator, root, updater.whole)
 
 
-def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> list[Part]:
+def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> list[HistoryPart]:
     """The parts of one history that an updater holds, of those included that other ranks own if ``with_copies``."""
     updater.fetch_all()
     shards = updater.everything if with_copies else updater.shards
     return [(shard.interval.start, shard.history(index)) for shard in shards]
 
 
-def filled(place: slice, parts: Sequence[Part]) -> np.ndarray:
+def filled(place: slice, parts: Sequence[HistoryPart]) -> np.ndarray:
     """An interval of a flat array, (place.stop - place.start,), of parts that cover it; one at least."""
     values = np.zeros(place.stop - place.start, parts[0][1].dtype)
     for start, held in parts:
@@ -51,7 +51,7 @@ def filled(place: slice, parts: Sequence[Part]) -> np.ndarray:
     return values
 
 
-def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, communicator: Communicator,
+def gather_parts(own: Sequence[Sequence[HistoryPart]], n_elems: int, dtype: np.dtype, communicator: Communicator,
                  root: int = 0, zeros: Allocate = np.zeros) -> list[np.ndarray]:
     """Whole arrays, on root, of parts that ranks hold. Called by all ranks.
 
@@ -74,7 +74,7 @@ def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, c
     return found
 
 
-def _whole(own: Sequence[Part], n_elems: int, dtype: np.dtype, zeros: Allocate) -> np.ndarray:
+def _whole(own: Sequence[HistoryPart], n_elems: int, dtype: np.dtype, zeros: Allocate) -> np.ndarray:
     """Root's own parts in an array of full length. A single part that covers everything is returned uncopied."""
     if len(own) == 1 and len(own[0][1]) == n_elems:
         return own[0][1]
@@ -84,7 +84,7 @@ def _whole(own: Sequence[Part], n_elems: int, dtype: np.dtype, zeros: Allocate) 
     return whole
 
 
-def _others(own: Sequence[Part], communicator: Communicator, root: int) -> Iterator[Part]:
+def _others(own: Sequence[HistoryPart], communicator: Communicator, root: int) -> Iterator[HistoryPart]:
     """On root: the other ranks' parts as (first element, values), in pieces that keep within MOST_BYTES."""
     most = MOST_BYTES // communicator.n_ranks
     cuts = [] if communicator.rank == root else [

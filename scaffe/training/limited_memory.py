@@ -42,7 +42,7 @@ from scaffe.training.chunked_updates import attach, chunked_state
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.transfers import Bucket
 
 MEASURED_AFTER_ON_HOST = 3  # iterations: the plan is then made again with the times they took
 

@@ -33,10 +33,8 @@ from scaffe.training.fault_tolerance.recoverable import RecoverableRank
 from scaffe.training.fault_tolerance.recovery import Build, join_training, train_with_recovery
 from scaffe.training.fault_tolerance.replacement import Spawner
 from scaffe.training.fault_tolerance.trainer import Trainer
-from scaffe.training.observers.display import Display
-from scaffe.training.observers.progress import Progress
-from scaffe.training.observers.signals import EFFECTS, Signals
-from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.observers.display import Display, Progress
+from scaffe.training.observers.snapshots import EFFECTS, Signals, Snapshots
 from scaffe.training.observers.tensorboard import Tensorboard
 from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaffe.mapped_memory import rounded
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.placements import PLACEMENTS, Placement
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, resident_bytes
-from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.schedule import predict, schedule
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 from scaffe.nets.blob_memory import lowest
 

@@ -6,10 +6,9 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import Ways, least_bytes, within
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError, Plan
-from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.schedule import predict, schedule
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 

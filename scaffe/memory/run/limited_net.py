@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from scaffe.errors import ExpectedError, UserError
 from scaffe.memory.backing.store import BackingStore
 from scaffe.memory.options import shown
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
+from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, forward_group
 from scaffe.memory.run.executor import Executor, Timed

@@ -13,11 +13,11 @@ from scaffe.layers.vision.pooling import Pooling
 from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.mapped_memory import inner, rounded
 from scaffe.memory.options import n_bytes, shown
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.layout import fitted_together, least_together
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resident_bytes
+from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import CORE, Speed, blobs_outside, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import bytes_beside_blobs, training_bytes

@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.reshaping.reshape import Flatten, Reshape
 from scaffe.nets.blob_memory import BlobMemory, forward_steps, kept_blobs, memory_owners, place
-from scaffe.nets.inference.groups import Group
+from scaffe.nets.inference.fused_convolution import Group
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 

@@ -9,7 +9,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TEST
 from scaffe.layers.vision.convolution import Convolution
 from scaffe.nets.build import build_net
-from scaffe.nets.inference.groups import is_in
+from scaffe.nets.inference.fused_convolution import is_in
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.proto import caffe_pb2

@@ -8,7 +8,6 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.fault_tolerance import ulfm
 from scaffe.errors import UserError
 from scaffe.flags import Flags, whole
-from scaffe.training.strategies.base import Strategy
 
 STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
 
@@ -20,7 +19,7 @@ def add_flags(flags: Flags) -> None:
     flags.flag("history_copies", 1, "copies of histories; 0: snapshots", kind=whole(0, 1))
 
 
-def check(options: Any, strategy: type[Strategy], communicator: Communicator) -> None:
+def check(options: Any, strategy: Any, communicator: Communicator) -> None:
     """Check that this job can continue when a rank is lost, if it is to. Called by all ranks.
 
     Args:
@@ -38,3 +37,13 @@ def check(options: Any, strategy: type[Strategy], communicator: Communicator) ->
         fault = fault or strategy.fault_tolerance_type.why_no_replacement(options)
     if fault := fault or strategy.fault_tolerance_type.why_not_fault_tolerant:
         raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)
+
+
+def tolerates_rank_loss(options: Any) -> bool:
+    """Whether the options ask training to continue when ranks are lost."""
+    return bool(getattr(options, "on_rank_loss", "stop") != "stop")
+
+
+def keeps_copies(options: Any) -> bool:
+    """Whether the options ask for second copies."""
+    return tolerates_rank_loss(options) and bool(getattr(options, "history_copies", 0))

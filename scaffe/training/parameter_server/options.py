@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scaffe.collectives.server.memory.common import RESIDENT_BYTES
+from scaffe.collectives.server.memory.layout import mail_slots
+from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
+from scaffe.collectives.server.tables.roles import Roles
 from scaffe.flags import MOST_RANKS, Flags, whole
+from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.transfers import Bucket
 
 SLACK = whole(0, inf=math.inf)  # iterations
 
@@ -89,3 +95,62 @@ def summary(workers: Sequence[StalenessStatistics], shards: Sequence[tuple[int, 
             f"{slowest}, computing for {workers[slowest].computing:.1f} s, the mean is {mean:.1f} s",
             "Shards, pulls and pushes a second: "
             + ", ".join(f"{pulls / elapsed:.0f} and {pushes / elapsed:.0f}" for pulls, pushes in shards)]
+
+
+@dataclass(frozen=True)
+class MemoryAccounting:
+    """Bytes that the parameter server takes on a worker and on a server. The same on all ranks of a run.
+
+    Attributes:
+        how: the server's consistency.
+        roles: of all ranks.
+        n_tables, n_bytes: how many tables there are, and the bytes of their values.
+        n_histories: of the solver's rule.
+        in_file: whether they lie in a file, so that only a piece of each array in use is in memory.
+    """
+
+    how: Consistency
+    roles: Roles
+    n_tables: int
+    n_bytes: int
+    n_histories: int
+    in_file: bool
+
+    @classmethod
+    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> MemoryAccounting:
+        """The accounting of a run with a table for each bucket."""
+        n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
+        roles = Roles.of(replica.world.topology, how.n_servers)
+        return cls(how, roles, len(buckets), n_bytes, replica.updater.rule.n_histories, in_file)
+
+    def of_worker(self, on_device: bool) -> int:
+        """Bytes on a worker: buffers for pushes, and for pulls where these are copies (with slack, or on a device). On
+        the host, where workers hold the shards, also its shard with histories, and second copies of others."""
+        if on_device:
+            return 2 * self.n_bytes
+        n_workers = len(self.roles.workers)
+        share = 0 if self.how.n_servers else self._share
+        copies = self._copies * -(-self.n_bytes // n_workers)
+        whole = (1 + bool(self.how.slack)) * self.n_bytes + (1 + self.n_histories) * share + copies
+        pieces = min(RESIDENT_BYTES, self.n_bytes) + (1 + self.n_histories + n_workers) * min(RESIDENT_BYTES, share)
+        return min(whole, pieces) if self.in_file else whole
+
+    def of_server(self) -> int:
+        """Bytes on a rank that is a server alone: its shard, the histories, each worker's updates, second copies of
+        another's histories, and the mailboxes of its node. 0 without such ranks."""
+        if not self.how.n_servers:
+            return 0
+        n_arrays = 1 + self.n_histories + len(self.roles.workers) + self._copies
+        shard = n_arrays * (min(RESIDENT_BYTES, self._share) if self.in_file else self._share)
+        n_boxes = max(map(len, self.roles.topology.nodes)) * (1 + (self.roles.topology.n_nodes > 1))
+        slots = mail_slots(self.roles, [range(self.n_tables)] * len(self.roles.workers))
+        return shard + n_boxes * mailbox_bytes(slots)
+
+    @property
+    def _share(self) -> int:
+        """Bytes of the values on one shard."""
+        return -(-self.n_bytes // len(self.roles.shards))
+
+    @property
+    def _copies(self) -> int:
+        return self.n_histories * (self.how.keeps_copies and self.roles.topology.n_nodes > 1)

@@ -12,7 +12,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.launch import grants_threads
 from scaffe.errors import UserError
 from scaffe.threads import Thread
-from scaffe.training.strategies.in_step import InStep
+from scaffe.training.strategies.base import InStep
 from scaffe.training.strategies.replica import Replica
 
 

@@ -13,7 +13,7 @@ from scaffe.collectives.server.shards.copies import MOST_ROUNDS
 from scaffe.log import info
 from scaffe.nets.flat_pieces import copy_into
 from scaffe.training import histories
-from scaffe.training.fault_tolerance.state_sources import Part
+from scaffe.training.fault_tolerance.recoverable import Part
 from scaffe.training.parameter_server.layout import Layout, Place, ShardRule
 
 ROOT = 0
@@ -80,7 +80,7 @@ class Tables:
                         history[first - start:last - start] = values[first - at:last - at]
                 self.server.rest()
 
-    def histories(self, index: int) -> list[histories.Part]:
+    def histories(self, index: int) -> list[histories.HistoryPart]:
         """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
         held = [(place.start, *self.server.histories(table))
                 for table, place in zip(self._tables, self.layout.places, strict=True)]

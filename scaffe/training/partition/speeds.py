@@ -18,7 +18,7 @@ from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.shapes import LayerShape
-from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets
+from scaffe.training.strategies.transfers import auto_bucket_bytes, plan_buckets
 from scaffe.training.update_rules import update_rules
 from scaffe.training.update_rules.base import Hyper
 

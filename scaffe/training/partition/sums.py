@@ -10,8 +10,8 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
-from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
 from scaffe.training.strategies.replica import IntraReplica, squares
+from scaffe.training.strategies.transfers import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
 
 
 class IntraReplicaSums(IntraReplica):

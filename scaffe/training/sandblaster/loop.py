@@ -12,7 +12,7 @@ from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.messages import Begin, Finished, Free, Over, Take, Taken, Wish, Work
 from scaffe.training.sandblaster.replica import COORDINATOR_RANK, Replica
 from scaffe.training.sandblaster.service import Service
-from scaffe.training.strategies.in_step import InStep
+from scaffe.training.strategies.base import InStep
 from scaffe.training.timers import Timers
 
 Phase = tuple[str, Batch, float]

@@ -1,17 +1,93 @@
-"""Strategy: the points of the training loop at which ranks communicate, each a method that does nothing yet."""
+"""Strategy: the points of the training loop at which ranks communicate, and the interfaces of which it is composed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.registry import Registry
-from scaffe.training.strategies.eager_update import EagerUpdate
 from scaffe.training.strategies.fault_tolerance import FaultTolerance
-from scaffe.training.strategies.in_step import InStep
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.roles import Roles
 from scaffe.training.strategies.state_placement import StatePlacement
+from scaffe.training.strategies.transfers import Bucket
+from scaffe.training.updater import Updater
+
+
+class InStep:
+    """The ranks agree in every iteration, by a collective call.
+
+    Args:
+        peers: the ranks that do the same iteration at the same time. Those of an asynchronous strategy are in step only
+            after ``synchronize_parameters``: there a rank's only peer is itself.
+    """
+
+    def __init__(self, peers: Communicator) -> None:
+        self.peers = peers
+
+    def agree(self, level: int, iteration: int) -> int:
+        """Agree on what all ranks do after the same iteration (stop, snapshot). Called in every iteration.
+
+        Args:
+            level: what this rank wants; the highest of all ranks' counts. 0 for nothing.
+            iteration: iterations done before this one.
+
+        Returns:
+            what all ranks do after this iteration.
+        """
+        agreed = np.array([level], np.int32)
+        if self.peers.n_ranks > 1:
+            self.peers.allreduce(agreed, "max", "mpi")
+        return int(agreed[0])
+
+
+class EagerUpdate:
+    """Updates some buckets right after their backward, instead of in ``apply``. The base class offers no buckets.
+
+    Attributes:
+        own_updaters: updaters beside the replica's, and before it in each iteration, whose histories a memory plan may
+            move.
+        refreshes_parameters: whether the strategy writes the buckets' parameters before each forward, so that a rank
+            need not keep them.
+        may_refresh_parameters: whether it does so before some forwards, and otherwise uses what the rank has.
+    """
+
+    own_updaters: Sequence[Updater] = ()
+    refreshes_parameters = False
+    may_refresh_parameters = False
+
+    @property
+    def updates_alone(self) -> bool:
+        """Whether only the update reads the gradients, so that they need not all be in memory together."""
+        return False
+
+    def buckets(self) -> Sequence[Bucket]:
+        """The buckets that may be updated so: no other gradients count in their update, and their sums have the bits
+        that they have together with the rest."""
+        return ()
+
+    def take(self, buckets: Sequence[Bucket]) -> None:
+        """Have ``update_in_backward`` called for some of ``buckets`` in every iteration from now on. Called by all
+        ranks, before ``begin``."""
+
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """Sum a bucket's gradients, update it, and give all ranks its new parameters. Called right after its backward,
+        by all ranks in the same order.
+
+        Args:
+            bucket: one that was taken, or some rows of it: then ``place`` is their interval.
+            rate, iteration: as for ``apply``.
+        """
+        raise NotImplementedError
+
+    def refresher(self, bucket: Bucket) -> Callable[[], None] | None:
+        """Where parameters are refreshed: a function that writes a bucket's once more between its forward and its
+        update, with the same values; None where the values may have changed by then."""
+        return None
+
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "scaffe.training.strategies")
 

@@ -6,15 +6,13 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from scaffe.flags import Flags
-from scaffe.training.fault_tolerance.state_sources import tolerates_rank_loss
-from scaffe.training.strategies.base import Strategy
-from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
-from scaffe.training.strategies.eager_update import EagerUpdate
+from scaffe.training.fault_tolerance.options import tolerates_rank_loss
+from scaffe.training.strategies.base import EagerUpdate, Strategy
 from scaffe.training.strategies.fault_tolerance import SynchronousFaultTolerance
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.roles import Roles
 from scaffe.training.strategies.state_placement import OwnedBy, ReplicatedState, StatePlacement, on_root
-from scaffe.training.strategies.transfers import Buckets, GradientTransfer, ParameterTransfer
+from scaffe.training.strategies.transfers import Bucket, Buckets, GradientTransfer, ParameterTransfer, add_bucket_flag
 
 
 def add_wire_flag(flags: Flags) -> None:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.training.fault_tolerance.state_sources import Part, keeps_copies, neighbours, parts
+from scaffe.training.fault_tolerance.options import keeps_copies
+from scaffe.training.fault_tolerance.recoverable import Part, neighbours, parts
 from scaffe.training.histories import filled, updater_parts
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.state_placement import StatePlacement

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
 from scaffe.log import info
+from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.loss_scale import needs_scale
-from scaffe.training.parameter_server import server_rank
-from scaffe.training.parameter_server.fault_tolerance import ServerFaultTolerance
+from scaffe.training.parameter_server import roles as server_rank
 from scaffe.training.parameter_server.options import StalenessStatistics, summary
 from scaffe.training.parameter_server.roles import ServerRoles
-from scaffe.training.parameter_server.state import ServerState
+from scaffe.training.parameter_server.state import ServerFaultTolerance, ServerState
 from scaffe.training.parameter_server.stop_protocol import stop_protocol
 from scaffe.training.parameter_server.tables import ROOT, Tables
-from scaffe.training.strategies.base import Strategy
-from scaffe.training.strategies.in_step import InStep
+from scaffe.training.strategies.base import EagerUpdate, InStep, Strategy
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.transfers import Buckets
+from scaffe.training.strategies.transfers import Bucket, Buckets
+from scaffe.training.updater import Updater
 
 COMPUTING = ("data", "forward", "backward")
 
@@ -138,3 +139,49 @@ class ServerStrategy(Strategy):
     def counters(self) -> dict[str, float]:
         """See Strategy: what this rank's shard has taken."""
         return dict(zip(("pulls", "pushes"), self.tables.server.taken or (), strict=False))
+
+
+class EagerTables(EagerUpdate):
+    """Tables that are pushed right after their layers' backward, and pulled before their forward.
+
+    Args:
+        replica: what is trained.
+        buckets: a table each.
+        update: pushes a table; takes its bucket (or some rows of it), its number, and the iteration.
+        pull_again: pulls a table with the values that it was pulled with last; None where the shards may have others.
+        always: whether a table is pulled before every forward.
+        own_updaters: see EagerUpdate.
+
+    Attributes:
+        numbers: of all tables, by the first layer.
+        taken: of those that are updated so.
+    """
+
+    def __init__(self, replica: Replica, buckets: Sequence[Bucket], update: Callable[[Bucket, int, int], None],
+                 pull_again: Callable[[int], None] | None = None, always: bool = False,
+                 own_updaters: Sequence[Updater] = ()) -> None:
+        self._replica, self._buckets, self._update, self._pull_again = replica, buckets, update, pull_again
+        self.refreshes_parameters, self.may_refresh_parameters = always, not always
+        self.own_updaters = own_updaters
+        self.numbers = {bucket.first_layer: number for number, bucket in enumerate(buckets)}
+        self.taken: set[int] = set()
+
+    def buckets(self) -> Sequence[Bucket]:
+        """See EagerUpdate: all, in iterations of one pass that clip nothing, where ranks hold whole nets and none
+        continues without another; otherwise none."""
+        replica = self._replica
+        clips = replica.updater.param.clip_gradients >= 0
+        needs_all = (clips or replica.iter_size > 1 or replica.intra_replica.acts
+                     or tolerates_rank_loss(replica.options))
+        return () if needs_all else self._buckets
+
+    def take(self, buckets: Sequence[Bucket]) -> None:
+        self.taken = {self.numbers[bucket.first_layer] for bucket in buckets}
+
+    def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """See EagerUpdate: push it."""
+        self._update(bucket, self.numbers[bucket.first_layer], iteration)
+
+    def refresher(self, bucket: Bucket) -> Callable[[], None] | None:
+        """See EagerUpdate: pull it once more."""
+        return None if self._pull_again is None else partial(self._pull_again, self.numbers[bucket.first_layer])

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.flags import Flags
-from scaffe.training.parameter_server.memory import EagerTables
 from scaffe.training.parameter_server.options import SLACK, Consistency
 from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.server_strategy import ServerStrategy
+from scaffe.training.strategies.server_strategy import EagerTables, ServerStrategy
 
 
 def add_slack_flag(flags: Flags) -> None:

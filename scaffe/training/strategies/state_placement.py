@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from scaffe.layers.kernels.backend import is_device
-from scaffe.training.fault_tolerance.state_sources import keeps_copies, neighbours
+from scaffe.training.fault_tolerance.options import keeps_copies
+from scaffe.training.fault_tolerance.recoverable import neighbours
 from scaffe.training.histories import gather_histories
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.transfers import ROOT

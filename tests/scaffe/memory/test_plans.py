@@ -9,12 +9,11 @@ import pytest
 
 from scaffe.mapped_memory import rounded
 from scaffe.memory.plan import placements
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import least_bytes, needs
 from scaffe.memory.plan.layout import arrangement, fitted, occupied
 from scaffe.memory.plan.placements import PLACEMENTS, pinned
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, WrongPlanError, resident_bytes
-from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.schedule import predict, schedule
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Recompute, Tensor
 
 BANDWIDTH = Bandwidth(10.0, 8.0)

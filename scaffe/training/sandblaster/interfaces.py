@@ -1,19 +1,58 @@
-"""StatePlacement of Sandblaster: the shards own all that is kept."""
+"""Sandblaster as strategies need it: its roles, where its state lies, and what happens when a rank is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from scaffe.training.fault_tolerance.state_sources import tolerates_rank_loss
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import RankLost
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.log import warning
+from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.lbfgs.descent import most_vectors
 from scaffe.training.lbfgs.objective import X, first_commands
+from scaffe.training.parameter_server.options import add_servers_flag
 from scaffe.training.sandblaster.loop import Loop
 from scaffe.training.sandblaster.rank import Layout, Rank, objective_of
+from scaffe.training.strategies.fault_tolerance import FaultTolerance
 from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Role, Roles, place_servers
 from scaffe.training.strategies.state_placement import StatePlacement
 from scaffe.training.strategies.transfers import ROOT
+
+
+def add_deterministic_flag(flags: Flags) -> None:
+    """Add ``-deterministic``."""
+    flags.flag("deterministic", False, "L-BFGS: same bits on any number of ranks")
+
+
+class SandblasterRoles(Roles):
+    """Replicas, and ranks that hold shards of the optimizer's vectors; the first replica's rank has the coordinator."""
+
+    def __init__(self) -> None:
+        super().__init__(add_servers_flag, add_deterministic_flag, solver_type="LBFGS")
+
+    def place(self, communicator: Communicator, options: Any) -> Role:
+        n_servers = getattr(options, "servers", 0)
+        if not n_servers and communicator.n_ranks > 1 and tolerates_rank_loss(options):
+            raise UserError("-on_rank_loss shrink cannot be had without -servers: each rank holds a shard of L-BFGS's "
+                            "vectors, which nobody else has", everywhere=True)
+        if not n_servers:
+            return Role.worker(communicator, options)
+        if n_servers >= communicator.n_ranks:
+            raise UserError(f"-servers {n_servers} leaves none of {communicator.n_ranks} rank(s) to train",
+                            everywhere=True)
+        return place_servers(communicator, options, n_servers)
+
+    def serve(self, role: Role, param: Any, options: Any) -> int:
+        rank = Rank(role.world, role.world.bcast_object(None, ROOT))
+        rank.start()
+        rank.serve()
+        return 0
 
 
 class SandblasterState(StatePlacement):
@@ -95,3 +134,62 @@ class SandblasterState(StatePlacement):
         params = self.replica.net.params
         whole = self._restored.setdefault(f"{'sy'[index % 2]}{index // 2}", np.zeros(params.n_elems, params.dtype))
         whole[start:start + len(values)] = values
+
+
+class SandblasterFaultTolerance(FaultTolerance):
+    """Replicas recover in place. The coordinator gives a lost replica's portions to others by itself.
+
+    Attributes:
+        n_synchronized: how often this replica has come to where all read the same parameters; counted by the strategy.
+    """
+
+    why_not_fault_tolerant = ""
+    recovers_in_place = True
+    n_synchronized = 0
+    _is_on = False
+    _lost: tuple[int, ...] = ()
+
+    @classmethod
+    def why_no_replacement(cls, options: Any) -> str:
+        return "this strategy goes on with the ranks that are left (shrink), and takes nobody in"
+
+    def begin(self) -> None:
+        """Watch for losses from now on. Called by all replicas."""
+        self._is_on, self._witness = True, self.replica.communicator.fault_tolerant_messages()
+
+    def guard(self, call: Callable[[], None]) -> None:
+        """Run something; what replicas do together after a synchronization in it is repeated if one is lost meanwhile.
+
+        It counts if all that are left have come to its end: they agree on that, so that all do it again or none.
+
+        Raises:
+            RankLost: a rank is lost where replicas had not synchronized.
+        """
+        while True:
+            before, is_whole = self.n_synchronized, True
+            try:
+                call()
+            except RankLost:
+                if not self._is_on or self.n_synchronized == before:
+                    raise
+                is_whole = False
+            if not self._is_on or self.n_synchronized == before or self._witness.agree(is_whole):
+                return
+            self._shrink()
+
+    def hear(self, lost: tuple[int, ...]) -> None:
+        """Go on without those that are lost; all that are left come here after the same phase, with the same ranks."""
+        new = [rank for rank in lost if rank not in self._lost]
+        if not new or not self._is_on:
+            return
+        self._lost = lost
+        self._shrink()
+        warning(f"Lost: rank {', '.join(map(str, new))}; {self.replica.communicator.n_ranks} replica(s) go on, and "
+                "others compute the portions that it had not sent")
+
+    def _shrink(self) -> None:
+        left = self.replica.communicator.shrink()
+        left.install_excepthook()
+        self.replica.communicator = left
+        self._witness = left.fault_tolerant_messages()
+        self.on_shrink(left)

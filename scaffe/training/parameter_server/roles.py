@@ -19,6 +19,7 @@ from scaffe.collectives.server import ParameterServer
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.training.early_signals import NUMBERS
+from scaffe.training.fault_tolerance.options import keeps_copies
 from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress
 from scaffe.training.fault_tolerance.recovery_state_machine import NothingLeft, RecoveryStateMachine
 from scaffe.training.histories import gather_parts
@@ -147,7 +148,7 @@ class ServerRoles(Roles):
 
     def consistency(self, options: Any) -> Consistency:
         """How the server keeps the parameters, and whether ranks may be lost. Raises UserError."""
-        return replace(self._consistency(options), keeps_copies=recoverable.keeps_copies(options))
+        return replace(self._consistency(options), keeps_copies=keeps_copies(options))
 
     def place(self, communicator: Communicator, options: Any) -> Role:
         how = self.consistency(options)

@@ -85,8 +85,6 @@ def backed_memory(options: Namespace, kernels: Backend, rank: int) -> FileBacked
     device.
 
     Args:
-        options: the command's flags.
-        kernels: the net's backend.
         rank: this rank, for error lines; below 0 if it is the only one.
 
     Raises:

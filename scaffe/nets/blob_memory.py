@@ -14,12 +14,7 @@ ALIGN_BYTES = 256  # a device's own granularity, and a multiple of every vector'
 
 @dataclass(frozen=True)
 class Lifetime:
-    """An array's length and the steps of an iteration in which its contents are needed.
-
-    Attributes:
-        n_bytes: the array's length in bytes.
-        first, last: the first and the last such step, inclusive.
-    """
+    """An array's length in bytes, and the first and last step of an iteration in which its contents are needed."""
 
     n_bytes: int
     first: int
@@ -85,7 +80,6 @@ class BlobMemory:
     """The data, or the diff, of a group of blobs that share memory.
 
     Attributes:
-        blob: the blob of the group that owns the memory.
         steps: the steps of an iteration that read or write it, as ``net.steps`` numbers them.
     """
 
@@ -129,7 +123,6 @@ def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
     """For each blob, by id, the blob that owns its memory: layers such as Split give their tops the bottom's memory.
 
     Args:
-        net: a built net.
         shares: the layers' attribute that says so: "shares_data" or "shares_diff".
     """
     owner: dict[int, Blob] = {}

@@ -18,10 +18,6 @@ def stretches(can_record: Sequence[bool], hook_points: Collection[int]) -> list[
     """Divide the layers into stretches, all of whose layers can be recorded, or none; each hook point begins a
     stretch.
 
-    Args:
-        can_record: for each layer, whether it can be recorded.
-        hook_points: indices of the layers at which somebody acts.
-
     Returns:
         (first layer, last layer, whether to record it) for each stretch, in order.
     """
@@ -41,7 +37,6 @@ class Recorded:
     Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed.
 
     Args:
-        net: the training net.
         hook_points: indices of the layers at which somebody acts: before their forward, after their backward.
         backward: whether each pass has a backward.
     """
@@ -68,11 +63,7 @@ class Recorded:
         self._recordings: dict[tuple[str, int], Any] = {}
 
     def forward(self) -> Any:
-        """Run the net's forward.
-
-        Returns:
-            the loss: a number on the device, which ``float`` waits for.
-        """
+        """Run the net's forward. Returns the loss: a number on the device, which ``float`` waits for."""
         if self._input_shapes() != self._shapes:
             self._n_passes = 0
             self._forget()
@@ -189,11 +180,7 @@ class Recorded:
 
 
 class InRecording:
-    """A net's tier while a stretch is recorded: it computes again, and moves nothing.
-
-    Args:
-        tier: the tier.
-    """
+    """A net's tier while a stretch is recorded: it computes again, and moves nothing."""
 
     def __init__(self, tier: Tier) -> None:
         self.recompute = tier.recompute

@@ -18,7 +18,6 @@ def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:
     """Log a net's values from now on, in the lines of Caffe 1.0.
 
     Args:
-        net: the net; hooks are added to it.
         wanted: asked at every layer whether to log it.
     """
 

@@ -72,7 +72,6 @@ def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: 
 
     Args:
         n_threads: threads that the CPU backend computes with.
-        compute: device and precision.
 
     Raises:
         UserError: a flag asks for a GPU that is not available, or for fp16 on the CPU.
@@ -129,7 +128,6 @@ def number_for(gpus: str, node_rank: int, n_devices: int) -> int:
 
     Args:
         gpus: numbers with commas between ("0,2"), or "all".
-        node_rank: this rank's number on its node.
         n_devices: how many GPUs the node has, for "all".
 
     Raises:

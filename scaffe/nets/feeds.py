@@ -23,7 +23,6 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
     Args:
         share: this rank's share; its start may be moved until the first batch is requested.
         seed: the run's seed, the same on every rank, so that crops and mirroring do not depend on the rank.
-        options: how the feeds read.
     """
     common = Stream(seed)
 

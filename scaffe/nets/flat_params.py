@@ -24,8 +24,6 @@ class Param:
     """One learnable blob: the layer that owns it, its multipliers, and the blobs that share its memory.
 
     Attributes:
-        layer_index: the owning layer's index in the net.
-        blob: the owning layer's blob.
         lr_mult, decay_mult: factors on the solver's learning rate and weight decay.
         sharers: blobs of other layers that use the same memory (Caffe's ``param { name }``).
     """
@@ -54,8 +52,6 @@ class FlatParams:
     """The two flat buffers of a net, parameters and gradients; every learnable blob becomes a view of them.
 
     Args:
-        params: the learnable blobs in layer order.
-        dtype: their element type.
         zeros: allocates memory of the backend: (n_elems, dtype) → flat array of zeros.
         memory: where the parameters were made; None: memory of ``zeros``.
 
@@ -140,7 +136,6 @@ class FlatParams:
         must not be read.
 
         Args:
-            name: "data" or "diff".
             moved: the intervals for ``put``, ascending; together they consist of whole parameters, not shared ones.
             allocate: n_elems → a flat array.
         """
@@ -173,12 +168,7 @@ class FlatParams:
         return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:
-        """Keep copies of the weights in a half type and the kernels' order, so that an update may write both.
-
-        Args:
-            kernels: the net's.
-            dtype: the half type.
-        """
+        """Keep copies of the weights in a half type and the kernels' order, so that an update may write both."""
         self.copies = self.zeros(self.n_elems, dtype)
         for param, place in zip(self.params, self.slices, strict=True):
             order = param.blob.kernel_order

@@ -27,7 +27,6 @@ def fuse_layers(net: Net, backward: bool) -> None:
     becomes out of place instead.
 
     Args:
-        net: a built net.
         backward: whether the net will run backward too; if not, layers keep nothing for it.
     """
     for index, node in enumerate(net.nodes):

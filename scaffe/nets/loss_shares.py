@@ -33,8 +33,6 @@ def share_losses(net: Net, rank: int, everyone: Sequence[Lengths]) -> None:
     """Weight a training net's losses by their images, if ranks have different numbers of images.
 
     Args:
-        net: this rank's net.
-        rank: its number.
         everyone: ``lengths_of`` each rank's net.
     """
     images = {index: found for index, node in enumerate(net.nodes) if node.is_source
@@ -71,7 +69,6 @@ def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
     """The factors on a layer's loss.
 
     Args:
-        node: the layer.
         weight: the weight of a mean over its images.
         has_images: for each top, whether it has elements for each image.
     """

@@ -41,7 +41,6 @@ class Net:
     """A built net. ``scaffe.nets.build.build_net`` makes one from a NetParameter.
 
     Attributes:
-        name: the net's name.
         context: what the layers use in common: phase, kernels, dtype, random stream, data.
         nodes: the layers in order.
         blobs: name → blob, in order of appearance.
@@ -94,11 +93,8 @@ class Net:
         return self.context.kernels.scalar(loss)
 
     def forward_once(self, index: int, last: int, loss: Any) -> tuple[Any, int]:
-        """Run layer ``index`` forward, and the layers up to ``last`` that are fused to it.
-
-        Returns:
-            ``loss`` plus their weighted losses, and the index after the last layer that ran.
-        """
+        """Run layer ``index`` forward, and the layers up to ``last`` that are fused to it. Returns ``loss`` plus their
+        weighted losses, and the index after the last layer that ran."""
         fused = self.fused(index, last)
         self._unfuse(index)
         read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
@@ -273,10 +269,7 @@ class Net:
 
     def share_trained_layers(self, other: Net) -> None:
         """Use another net's parameters in the layers of the same names, as a test net uses the training net's.
-
-        Raises:
-            UserError: parameters of one layer have different shapes in the two nets.
-        """
+        Raises UserError if parameters of one layer have different shapes in the two nets."""
         for node, mine, blob in self._named_alike(other):
             if mine.shape != blob.shape:
                 raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "

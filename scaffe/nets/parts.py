@@ -60,7 +60,4 @@ class Parts(Protocol):
 
     def whole(self, layer: str, blob: int, part: np.ndarray) -> np.ndarray:
         """A whole parameter, or what goes with it, from the parts of a replica's ranks, which all call it.
-
-        Returns:
-            the whole on the first of the ranks, elsewhere the part.
-        """
+        Returns the whole on the first of the ranks, elsewhere the part."""

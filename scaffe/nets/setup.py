@@ -66,7 +66,6 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
 
     Args:
         message: a NetParameter, as read.
-        selection: which of its layers belong to the net.
         context: what the layers use in common; its phase is set to the selection's.
         source: the message's file, for error messages.
         trained: for a test net: the net whose parameters it uses.
@@ -90,11 +89,7 @@ def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: Re
     """What the layers of one net use in common; ``make_net`` sets the phase.
 
     Args:
-        kernels: the backend.
-        rng: this rank's random stream.
-        share: this rank's share of the data.
         seed: the run's seed, the same on every rank.
-        readers: how feeds read.
         dtype: element type of activations.
     """
     return Context(TRAIN, kernels, dtype, rng, feed_opener(share, seed, readers), share.ranks)
@@ -106,12 +101,6 @@ def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
     """A net from a prototxt, with a random seed, for commands that run a net without a solver.
 
     Args:
-        path: the prototxt.
-        selection: which of its layers belong to the net.
-        kernels: the backend.
-        share: this rank's share of the data.
-        readers: how feeds read.
-        dtype: element type of activations.
         memory: where its parameters are made; None: in the backend's.
 
     Raises:

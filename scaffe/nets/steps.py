@@ -13,7 +13,6 @@ class Steps:
     """The steps of a net of n layers. If no layer is divided or updated, backward of layer i is step 2n - 1 - i.
 
     Attributes:
-        n_layers: n.
         divided: layers whose backward takes two steps: gradients of parameters, then those of the bottoms.
         n_updates: by layer, the number of update steps that follow its backward.
         behind: by layer whose parameters' gradients are computed in blocks of rows, each in a step that updates it too:

@@ -55,7 +55,6 @@ class Line:
     """One layer's cost for one batch.
 
     Attributes:
-        name, type, shapes: the layer's name and type, and its tops' shapes.
         n_parameters: number of learnable elements that the layer owns.
         n_multiply_adds: of forward, for layer types that compute matrix products; 0 for the others.
         n_bytes: bytes of its tops' data, without tops that share a bottom's memory.
@@ -118,9 +117,6 @@ def without_data(message: Any, shape: Sequence[int]) -> Any:
         message: a NetParameter; left as it is.
         shape: of each data layer's first top. Its other tops (labels) get the shape (shape[0],).
 
-    Returns:
-        a new NetParameter.
-
     Raises:
         UserError: the shape is empty or has a dimension below 1.
     """
@@ -172,7 +168,6 @@ def speed_lines(net: Net, forward: Mapping[int, float], backward: Mapping[int, f
     peak.
 
     Args:
-        net: the net.
         forward, backward: seconds of one pass of each layer, by its index.
         peak: GFLOP/s.
     """

@@ -25,7 +25,6 @@ def initial_weights(given: str, param: Any) -> list[str]:
 
     Args:
         given: the command line's paths, as ``listed`` takes them, or "".
-        param: the SolverParameter message.
     """
     return [path for paths in ([given] if given else map(path_of, param.weights)) for path in listed(paths)]
 
@@ -104,7 +103,6 @@ def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
     """Write every layer of the net, including those without parameters, as Caffe does.
 
     Args:
-        net: the net.
         path: ``.caffemodel``, or ``.caffemodel.h5`` for HDF5.
         with_diffs: save the diffs too (``snapshot_diff``).
     """

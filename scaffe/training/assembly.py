@@ -45,7 +45,6 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     Args:
         communicator: the workers, which train together.
         param: the SolverParameter message, upgraded; its ``random_seed`` is set to the seed that rank 0 drew.
-        options: the flags of ``train``.
         role: what this rank does, as the strategy has placed it; None where all ranks are workers.
 
     Raises:
@@ -148,9 +147,6 @@ class NetMaker:
     """Makes the nets of one solver on one rank.
 
     Args:
-        param: the SolverParameter message.
-        options: the flags of ``train``.
-        kernels: the backend that the layers compute with.
         rng: this rank's random stream.
         share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.

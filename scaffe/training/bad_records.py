@@ -33,11 +33,7 @@ class BadRecords:
         return len(self._known)
 
     def reader_options(self, n_threads: int) -> ReaderOptions:
-        """The options for this run's feeds.
-
-        Args:
-            n_threads: reader threads; with 0 the caller's own thread reads.
-        """
+        """The options for this run's feeds, with so many reader threads; with 0 the caller's own thread reads."""
         return ReaderOptions(n_threads, n_bad_allowed=self.n_allowed, on_bad=self.note)
 
     def note(self, line: str) -> None:
@@ -50,7 +46,6 @@ class BadRecords:
         When no rank has met any, this costs one allreduce of a single int32.
 
         Args:
-            communicator: the ranks to tell.
             known: tell them of those met before, too, which other ranks may have been told of and not these.
 
         Raises:
@@ -75,11 +70,7 @@ class BadRecords:
 
 
 class WatchBadRecords(Observer):
-    """Logs the records that readers skipped; ends the run on all ranks when there are more than allowed.
-
-    Args:
-        bad: collects the bad records of this rank's readers.
-    """
+    """Logs the records that readers skipped; ends the run on all ranks when there are more than allowed."""
 
     def __init__(self, bad: BadRecords) -> None:
         self._bad = bad

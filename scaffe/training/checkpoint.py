@@ -71,11 +71,8 @@ def _save(solver: Solver) -> None:
 
 
 def whole_parameters(solver: Solver) -> np.ndarray:
-    """The parameters as a snapshot saves them, all of the same iteration. Called by all ranks.
-
-    Returns:
-        (n_elems,), the net's own buffer or a copy, whole on rank 0 at least.
-    """
+    """The parameters as a snapshot saves them, all of the same iteration: (n_elems,), the net's own buffer or a copy,
+    whole on rank 0 at least. Called by all ranks."""
     solver.strategy.synchronize_parameters()
     return solver.strategy.state.parameters()
 
@@ -87,7 +84,6 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     where they go on (``_stream_of``). States that Caffe itself wrote can be read too.
 
     Args:
-        solver: built, not yet running.
         path: the state's file. The ending ``.h5`` may be left out, as the script of Caffe's CIFAR-10 example does.
 
     Raises:
@@ -131,7 +127,6 @@ def read_on(solver: Solver, batches_read: int | None) -> None:
     """Let the nets' feeds begin where the solver's iteration does.
 
     Args:
-        solver: with its iteration set; no batch has been asked for.
         batches_read: TRAIN batches that have been read; None if unknown.
     """
     for share in solver.shares:
@@ -149,10 +144,7 @@ def _place_in_data(solver: Solver) -> dict[str, int]:
 
 def saved_seed(path: str | Path) -> int:
     """The seed that ordered the data of a saved run; -1 if the state has none (Caffe's own, older ones).
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    Raises UserError if the file cannot be read."""
     seed = read_state(_found(path)).seed
     return -1 if seed is None else seed
 
@@ -203,15 +195,7 @@ def _name_of(solver: Solver, param: Param) -> tuple[str, int]:
 
 def load_histories(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
     """Check the saved histories and copy the parts that this rank owns.
-
-    Args:
-        solver: built.
-        arrays: ``SolverState.history``.
-        path: the file that they come from.
-
-    Raises:
-        UserError: they are not those of this solver and net.
-    """
+    Raises UserError if they are not those of this solver and net."""
     params, n_histories = solver.net.params, solver.updater.rule.n_histories
     wanted = n_histories * len(params.params)
     if len(arrays) != wanted:

@@ -28,7 +28,6 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
 
     Args:
         solver: built, not yet restored. Its updaters get a shard for each chunk of a large group of layers.
-        offloaded: gives the tensors places that the backing store knows.
         may_be_eager: whether groups may be updated as soon as their gradients are there.
         recomputes: whether parameters that the strategy refreshes in each iteration may be read from it once more.
     """

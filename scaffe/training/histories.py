@@ -23,8 +23,6 @@ def gather_histories(updater: Updater, communicator: Communicator, root: int = 0
 
     Args:
         updater: this rank's; no two ranks own the same element.
-        communicator: the ranks that own the parts.
-        root: the rank that gets the whole.
 
     Returns:
         on root one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere an empty
@@ -58,9 +56,6 @@ def gather_parts(own: Sequence[Sequence[HistoryPart]], n_elems: int, dtype: np.d
     Args:
         own: for each array, this rank's parts; no two ranks hold the same element.
         n_elems, dtype: of the whole arrays; they count on root alone.
-        communicator: the ranks that hold the parts.
-        root: the rank that gets the whole.
-        zeros: gives the whole arrays their memory.
 
     Returns:
         on root the flat arrays, zero where no rank holds a part; elsewhere an empty list.

@@ -127,8 +127,6 @@ def learning_rate(p: Any, iteration: int, policy: Callable[[Any, int], float] | 
     """The learning rate of an iteration.
 
     Args:
-        p: the SolverParameter message.
-        iteration: iterations done before this one.
         policy: takes the place of the one that ``lr_policy`` names.
 
     Raises:
@@ -160,8 +158,6 @@ class Rates(Protocol):
 
         Args:
             mean_loss: gives the iteration's loss, the mean over all ranks; called by all of them or by none.
-            iteration: iterations done before this one.
-            rate: what ``before`` gave.
         """
 
     def kept(self, iteration: int) -> dict[str, Any]:
@@ -244,10 +240,7 @@ KINDS: dict[str, Callable[[Any], Rates]] = {"plateau": Plateau}
 
 def rates_of(p: Any) -> Rates:
     """The rates that a SolverParameter asks for.
-
-    Raises:
-        UserError: the policy is unknown or lacks a number, or has no first rate.
-    """
+    Raises UserError: the policy is unknown or lacks a number, or has no first rate."""
     rates = KINDS.get(p.lr_policy, Scheduled)(p)
     rates.before(0)  # an unknown policy shows before hours of training
     return rates

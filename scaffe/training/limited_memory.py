@@ -51,11 +51,6 @@ def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -
     """Have a solver's net train in limited host memory, if ``-memory`` asks for it and the net needs it on some rank.
     Called by all ranks, since they update layers in the same order.
 
-    Args:
-        solver: built, not yet restored.
-        options: the flags of ``train``.
-        backed: where its net's parameters were made.
-
     Raises:
         UserError: if the net needs more than the limit, or the spill file cannot be made.
     """
@@ -129,13 +124,9 @@ class LimitedMemory(Observer):
     """Has one rank's net train by a plan, and logs at the end what it cost.
 
     Args:
-        tier: the net and its plan.
         measured_after: the iterations after which the plan is made again. Iterations in which this rank waits for
             another one that trains alone do not count.
         on_plan: called when there is a plan, and when there is another one.
-
-    Attributes:
-        tier: see there.
     """
 
     def __init__(self, tier: LimitedNet, measured_after: int, on_plan: Callable[[], None] = lambda: None) -> None:
@@ -182,7 +173,6 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 
     Args:
         solver: built, not yet restored; its net after ``fuse_layers``.
-        options: the flags of ``train``.
 
     Raises:
         UserError: if the net needs more than the limit.

@@ -21,7 +21,6 @@ def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int
     """Adapt the factor after a look for overflows.
 
     Args:
-        scale: the present factor.
         n_clean: iterations without an overflow so far, those since the last look included.
         overflowed: whether an update since the last look overflowed on any rank.
 

@@ -25,12 +25,6 @@ NONE = "1"
 def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace) -> Role:
     """The role with its division, where ``-partitions`` lets ranks share nets. Called by all workers.
 
-    Args:
-        role: as the strategy has placed it.
-        strategy: how replicas train together.
-        param: the SolverParameter message.
-        options: the flags of ``train``.
-
     Raises:
         UserError: on all ranks, if this run cannot be divided so.
     """

@@ -21,11 +21,7 @@ def together(communicator: Communicator, step: Callable[[], T]) -> T:
     """Run a step that may fail, and let all ranks fail if one does. Called by all ranks.
 
     Args:
-        communicator: the ranks that run the step.
         step: must not communicate, since a rank that fails in it would leave the others waiting.
-
-    Returns:
-        what the step returned on this rank.
 
     Raises:
         UserError: the step failed on some rank; every rank raises the message of the lowest such rank.
@@ -77,10 +73,7 @@ def candidates(most: int) -> list[int]:
 
 def fastest(seconds: Sequence[Mapping[int, float]]) -> int:
     """The number with which the slowest rank is the fastest; of equal ones the least.
-
-    Args:
-        seconds: of each rank, the seconds of a pass by the number of threads.
-    """
+    ``seconds``: of each rank, those of a pass by the number of threads."""
     return min(sorted(seconds[0]), key=lambda n: max(rank[n] for rank in seconds))
 
 
@@ -89,10 +82,8 @@ def choose(communicator: Communicator, kernels: Any, make: Callable[[], Net],
     """Let all ranks run the net with some numbers of threads, at the same time, and use the best. Called by all ranks.
 
     Args:
-        communicator: the ranks.
         kernels: the CPU's backend, whose number of threads is set.
         make: makes a net to try, which is built for the number of threads then set; may raise UserError.
-        clock: seconds.
 
     Returns:
         the number, the same on all ranks.

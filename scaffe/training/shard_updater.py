@@ -19,8 +19,6 @@ class ShardUpdater:
     elements before it, so that a device's kernels can use vector loads.
 
     Args:
-        rule: the update rule.
-        params: the net's flat buffers.
         interval: start and stop, in elements of the buffers; not empty.
         kernels: the backend in whose memory the buffers lie.
         make_plan: (interval, origin) → the plan that updates this interval, where the arrays it is given begin at
@@ -69,7 +67,6 @@ class ShardUpdater:
         """Update the interval's parameters and histories by its summed gradients.
 
         Args:
-            hyper: the numbers of this update.
             factor: multiplies every gradient: a float, or the device array that a device's ``clip_factor`` and guard
                 return.
             writes_copies: whether ``params.copies`` get the new parameters too.
@@ -95,7 +92,6 @@ class ShardUpdater:
         """Copy the values that lie in the interval into a history.
 
         Args:
-            index: which history.
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """

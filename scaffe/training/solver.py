@@ -67,7 +67,6 @@ class Observer:
         """After the passes of an iteration, before its update.
 
         Args:
-            solver: the solver.
             loss: this rank's mean loss over the iteration's passes.
             rate: the iteration's learning rate.
         """
@@ -79,7 +78,6 @@ class Observer:
         """After a display or a test.
 
         Args:
-            solver: the solver.
             phase: "train", "test", or "test_1" and so on for further test nets.
             values: means over the ranks, by name.
         """
@@ -100,20 +98,15 @@ class Solver:
 
     Args:
         param: the SolverParameter message, upgraded.
-        net: the training net.
         test_nets: nets to test; they use the training net's parameters.
         communicator: the ranks that train together, each with a net.
-        method: how the ranks train together.
         shares: which part of the data each net of this rank reads; a run that resumes moves them on.
         role: what this rank does, as the strategy has placed it; None where all ranks are workers.
 
     Attributes:
-        iteration: iterations done so far.
-        rates: the learning rate of each iteration.
         machine: this rank's part in recovery when another one is lost.
         replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
-        observers: called in this order.
         are_ranks_ready: whether this rank knows of ranks that wait to join.
         pauses: set by an observer, on all ranks at once, to let them join after this iteration.
         remake_tests: makes test nets that share the data out over the ranks that are left.
@@ -184,10 +177,7 @@ class Solver:
 
     def test_forward(self, test_net: Net) -> Any:
         """Run one of the test nets forward, by ``test_passes`` where nothing is read between layers.
-
-        Returns:
-            the loss: a number, on a device one that ``float`` waits for.
-        """
+        Returns the loss: a number, on a device one that ``float`` waits for."""
         passes = None if test_net.unfused else self.test_passes.get(id(test_net))
         return test_net.forward() if passes is None else passes.forward()
 
@@ -205,10 +195,7 @@ class Solver:
 
     def step(self, n_iterations: int) -> None:
         """Train this many more iterations, or fewer if an observer sets ``stopping``.
-
-        Raises:
-            RanksReady: on all ranks, after the same iteration, where an observer has set ``pauses``.
-        """
+        Raises RanksReady on all ranks, after the same iteration, where an observer has set ``pauses``."""
         end = self.iteration + n_iterations
         while self.iteration < end and not self.stopping and not self.strategy.has_converged:
             self._tell("before_iteration")
@@ -236,10 +223,7 @@ class Solver:
 
     def _mean_loss(self, loss: float) -> float:
         """The mean over all ranks of an iteration's loss. Called by all of them.
-
-        Raises:
-            UserError: the strategy's ranks are not in step.
-        """
+        Raises UserError if the strategy's ranks are not in step."""
         if self.strategy.in_step.peers.n_ranks < self.communicator.n_ranks:
             raise UserError(f"lr_policy {self.param.lr_policy!r} follows the loss of all ranks, so it is not for a "
                             "strategy whose ranks are not in step")
@@ -261,10 +245,7 @@ class Solver:
     def check_losses(self) -> None:
         """Check that the losses since the last check are finite. On a GPU this waits for the device, so it is done
         only every ``CHECK_EVERY`` iterations.
-
-        Raises:
-            UserError: a loss is nan or infinite, and ``allow_nan`` is not set.
-        """
+        Raises UserError if a loss is nan or infinite, and ``allow_nan`` is not set."""
         losses, self._unchecked = [float(loss) for loss in self._unchecked], []
         for back, loss in enumerate(reversed(losses)):
             if not math.isfinite(loss) and not self.method.allow_nan:

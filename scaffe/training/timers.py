@@ -21,11 +21,7 @@ Record = Callable[[str, str, float, float], None]
 
 @dataclass
 class Span:
-    """A with-block that is timed.
-
-    Attributes:
-        label: what a timeline calls it.
-    """
+    """A with-block that is timed; ``label``: what a timeline calls it."""
 
     label: str
 
@@ -57,7 +53,6 @@ class Timers:
         """Count the time of a with-block.
 
         Args:
-            name: the activity it counts under.
             label: what ``record`` gets instead of the name.
 
         Yields:
@@ -99,11 +94,7 @@ class Timers:
 
     def wait(self, request: Request, label: str) -> None:
         """Wait for a collective that the helper thread carries out, and count it.
-
-        Args:
-            request: the collective's.
-            label: its name in a timeline.
-        """
+        ``label``: its name in a timeline."""
         waited = 0.0
         if request.test():
             request.wait()  # costs nothing, and on a device what is queued from here on follows the result
@@ -119,7 +110,6 @@ class Timers:
         """Count a collective that the helper thread carried out.
 
         Args:
-            label: its name in a timeline.
             started, ended: values of ``time.perf_counter()``, in seconds.
             waited: seconds that the main thread waited for it, compiling left out.
         """

@@ -30,12 +30,9 @@ class Updater:
 
     Args:
         param: the SolverParameter message. A change made in it takes effect at the next update.
-        params: the net's flat buffers.
-        kernels: the backend in whose memory the buffers lie.
         rule: None for the one that ``param.type`` names.
 
     Attributes:
-        rule: see there.
         gradient_scale: factor on every gradient; 1 / s if the loss was scaled by s.
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
@@ -164,7 +161,6 @@ class Updater:
         """Copy those of the values that this rank owns into one of the rule's histories.
 
         Args:
-            index: which history.
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """
@@ -201,7 +197,6 @@ class Updater:
         """The parameters in an interval that the rule changes, or whose histories it changes.
 
         Args:
-            interval: of the flat buffers.
             origin: the element of the flat buffers from which the segments count.
         """
         for param, place in zip(self.params.params, self.params.slices, strict=True):

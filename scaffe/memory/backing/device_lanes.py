@@ -13,14 +13,7 @@ from scaffe.layers.kernels import device
 
 
 class CopyLane:
-    """The copies of one stream, or what it waits for, each between two events.
-
-    Args:
-        stream: theirs.
-
-    Attributes:
-        stream: see there.
-    """
+    """The copies of one stream, or what it waits for, each between two events."""
 
     def __init__(self, stream: Any) -> None:
         self.stream, self._zero, self._began = stream, time.perf_counter(), _mark(stream)
@@ -53,10 +46,6 @@ def _mark(stream: Any) -> Any:
 
 class DeviceArena:
     """See ArrayMemory. Nothing is taken or given back: a tensor's memory is its own while the plan has it there.
-
-    Args:
-        memory: uint8, on the device.
-        lengths: of the tensors, in bytes.
 
     Attributes:
         arrays: views of the memory; none before the first ``arrange``.
@@ -132,12 +121,8 @@ class PinnedPlaces:
     refreshed in each iteration, keep theirs; the others have one for as long as a plan does.
 
     Args:
-        lengths: of all tensors, in bytes.
         persistent: those that keep theirs, by number, with their places. An empty array stands for a place yet to be
             made, which is zero at first.
-
-    Attributes:
-        lengths: see there.
     """
 
     def __init__(self, lengths: Sequence[int], persistent: Mapping[int, np.ndarray]) -> None:

@@ -22,11 +22,7 @@ from scaffe.memory.problem.tensors import StateTensor
 
 
 class DiskStore:
-    """See BackingStore.
-
-    Args:
-        backed: memory that the spill file backs, and what lies in it already.
-    """
+    """See BackingStore. ``backed``: memory that the spill file backs, and what lies in it already."""
 
     def __init__(self, backed: FileBackedMemory) -> None:
         self._backed = backed
@@ -67,9 +63,6 @@ class FilePersistentTensors:
     in the file are shown from there: their addresses map the file's pages, which need not fit in memory.
 
     Args:
-        names: of the tensors, by number.
-        pages: their memory.
-        backed: where that lies.
         refreshed: further tensors that lie there, by number, whose contents nobody needs once an iteration begins.
     """
 
@@ -124,7 +117,6 @@ class Mover:
     tensor that is being offloaded, or the tensor again, waits first until it is out.
 
     Args:
-        pages: the tensors' memory.
         backed: the file; persistent tensors have places of their own in it.
     """
 
@@ -188,11 +180,7 @@ class Mover:
 
 
 class HostClock:
-    """See Clock.
-
-    Attributes:
-        seconds: of each step, as last measured.
-    """
+    """See Clock."""
 
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}

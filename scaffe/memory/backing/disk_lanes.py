@@ -23,11 +23,7 @@ Timed = Callable[[], AbstractContextManager[object]]
 
 
 class Move:
-    """A tensor on its way.
-
-    Args:
-        chunks: of it.
-    """
+    """A tensor on its way, as the chunks of it."""
 
     def __init__(self, chunks: list[Future[None]]) -> None:
         self._chunks = chunks
@@ -44,7 +40,6 @@ class DiskLane:
 
     Args:
         move: moves a chunk of an array, to or from an offset in the file; called on several threads at once.
-        name: of the threads.
         timed: makes a context in which a chunk is on its way.
         shown: called after each move with its label, start and end (``time.perf_counter()``); a move begins no earlier
             than the one before it ended.
@@ -92,11 +87,7 @@ class DiskLane:
 
 class DiskSeconds:
     """Shares a disk's time between both ways: what passes while both are busy counts half for each, so that their sum
-    is the time in which the disk was busy. Bytes over seconds is then what one way would have alone.
-
-    Attributes:
-        seconds: of each way, by its number.
-    """
+    is the time in which the disk was busy. Bytes over seconds is then what one way would have alone."""
 
     def __init__(self) -> None:
         self.seconds = [0.0, 0.0]
@@ -112,11 +103,7 @@ class DiskSeconds:
 
 
 class DiskClock:
-    """Seconds of chunks that threads move.
-
-    Attributes:
-        seconds: see DiskSeconds; current while nothing is under way.
-    """
+    """Seconds of chunks that threads move: see DiskSeconds; current while nothing is under way."""
 
     def __init__(self) -> None:
         self._counted, self._lock = DiskSeconds(), threading.Lock()
@@ -137,15 +124,7 @@ class DiskClock:
 
 
 class DiskLanes:
-    """A lane each way: offloads do not wait for fetches, nor fetches for offloads.
-
-    Args:
-        file: the file.
-
-    Attributes:
-        out, back: the lanes.
-        record: see ArrayMover.
-    """
+    """A lane each way: offloads do not wait for fetches, nor fetches for offloads."""
 
     def __init__(self, file: SpillFile) -> None:
         self._clock = DiskClock()

@@ -89,9 +89,6 @@ class FileBackedMemory:
     Args:
         file: its first ``n_bytes`` are used. If the disk fails to read it, the process ends.
         rank: for the line that is then printed; below 0 if it is the only one.
-
-    Attributes:
-        file, n_bytes: see there.
     """
 
     stays: ClassVar[bool] = True
@@ -172,11 +169,8 @@ def _keep(memory: np.ndarray, start: int, end: int) -> None:
 
 
 def file_backed_zeros(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros, (n_elems,), in a file of their own without a name, for as long as they are used.
-
-    Raises:
-        UserError: if there is no such folder, or the disk is full.
-    """
+    """Zeros, (n_elems,), in a file of their own without a name, for as long as they are used. Raises UserError if there
+    is no such folder, or the disk is full."""
     file = SpillFile(folder)
     try:
         return FileBackedMemory(file).zeros(n_elems, dtype)

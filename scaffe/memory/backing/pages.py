@@ -20,12 +20,6 @@ class FreePieces:
 
     The system moves whole units, which begin and end at multiples of the unit, two to three times as fast as other
     pieces. These are kept together, and an array gets them first, so that what begins with a unit goes on with units.
-
-    Args:
-        unit_bytes: the length of a unit.
-
-    Attributes:
-        n_bytes: of all of them.
     """
 
     def __init__(self, unit_bytes: int) -> None:
@@ -111,9 +105,7 @@ class Pages:
         lengths: in bytes, as ``rounded`` gives them.
 
     Attributes:
-        arrays: uint8, one for each length.
         most_bytes: the most that arrays, and pages which wait for one, may have together, without what is arranged.
-        n_bytes: what they have.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:

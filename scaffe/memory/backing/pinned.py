@@ -30,12 +30,7 @@ class DeviceMover:
       is asked for behind the wait for that, as plans have it;
     - copies one way run one after another, and at the same time as those the other way, since links carry both at once.
 
-    Args:
-        memory: the tensors' memory on the device.
-        places: theirs on the host.
-
     Attributes:
-        record: see ArrayMover.
         offloaded, fetched: bytes of the copies that were queued so far.
     """
 
@@ -114,10 +109,8 @@ class PinnedPersistentTensors:
     """See PersistentTensors. What is shown lies on the host, and whoever reads or writes it uses it there.
 
     Args:
-        names: of the tensors, by number.
         binds: for each, what is called with its place: an array, uint8, on the device or on the host.
         changing: those that passes change; the host's copy of the others is always valid.
-        memory: theirs on the device.
         places: theirs on the host, which are valid at first.
         refreshed: further tensors, by number, whose contents nobody needs once an iteration begins.
     """
@@ -161,12 +154,7 @@ class PinnedPersistentTensors:
 
 
 class PinnedStore:
-    """See BackingStore. All tensors of a plan lie in one piece of the device's memory.
-
-    Args:
-        allocate: makes an array, uint8, of so many bytes on the device.
-        n_bytes: of that piece.
-    """
+    """See BackingStore. All tensors of a plan lie in one piece of the device's memory, of ``n_bytes``, uint8."""
 
     def __init__(self, allocate: Callable[[int], Any], n_bytes: int) -> None:
         self._allocate, self._n_bytes = allocate, n_bytes
@@ -220,12 +208,6 @@ class PinnedStore:
 
 
 def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:
-    """Page-locked host memory below the device on which a net computes.
-
-    Args:
-        net: the net.
-        iteration: its tensors.
-        n_bytes: that these may have on the device.
-    """
+    """Page-locked host memory below the device of a net, whose tensors may have so many bytes there."""
     most = sum(part.n_bytes for part in iteration.tensors)
     return PinnedStore(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))

@@ -22,13 +22,7 @@ from scaffe.private_files import kept_folder, read, write
 
 
 def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwidth:
-    """Bytes a second each way, from a file in the cache folder if it is there, else measured now.
-
-    Args:
-        name: of the file.
-        key: what the speed is of.
-        measure: makes a trial.
-    """
+    """Bytes a second each way, from a file in the cache folder if it is there, else measured now."""
     folder = kept_folder()
     known = _known(folder / name) if folder else {}
     if key not in known:

@@ -22,9 +22,6 @@ CHUNK_BYTES = 8 << 20  # of one read or write
 class SpillFile:
     """Reads and writes past the page cache if the file system can.
 
-    Args:
-        folder: on the disk to use.
-
     Attributes:
         folder, n_bytes: see there; the length reserved so far.
         descriptor: of the open file.

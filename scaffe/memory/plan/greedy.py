@@ -47,12 +47,7 @@ class Needs:
 
 
 def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
-    """When each tensor must be in memory. Steps of backward are looked at first, since recomputing needs inputs.
-
-    Args:
-        iteration: the tensors and steps.
-        choices: one for each tensor.
-    """
+    """When each tensor must be in memory. Steps of backward are looked at first, since recomputing needs inputs."""
     found = Needs([], [-1] * len(iteration.tensors), [-1] * len(iteration.tensors))
     users: dict[int, list[int]] = {}
     for number, tensor in enumerate(iteration.tensors):
@@ -125,9 +120,6 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
     """Choices that need no more than the limit in any step.
 
     Args:
-        iteration: the tensors and steps.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
         ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, LATE.
         share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
             none is.

@@ -107,7 +107,6 @@ def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int 
     """Tensors in one memory that is always allocated.
 
     Args:
-        iteration, plan: the tensors, and what is done with them.
         n_arranged: so many tensors, the first, lie in that memory.
         n_bytes: for all tensors; no shorter layout is searched for once they fit.
     """
@@ -132,10 +131,6 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
     memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would.
 
     Args:
-        iteration: the tensors and steps.
-        place: makes plans.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
         n_arranged: so many tensors, the first, may lie in one memory.
 
     Raises:
@@ -173,17 +168,7 @@ MOVING = ("auto", "move")  # the placements that may move everything
 def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth) -> tuple[Plan, Layout]:
     """A plan within a limit, and a layout of all tensors in one memory. If gaps between them exceed the limit, tensors
     on their way are lent less memory, and plans for less are tried; at last one that offloads everything. The fastest
-    is used.
-
-    Args:
-        iteration: the tensors and steps.
-        place: makes plans.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
-
-    Raises:
-        MemoryTooSmallError: if there is no plan within the limit.
-    """
+    is used. Raises MemoryTooSmallError if there is no plan within the limit."""
     target, found = n_bytes, list[Fit]()
     for _ in range(TRIALS_TOGETHER):
         try:

@@ -14,19 +14,12 @@ from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     """GeePS's Algorithm 1: the tensors that stay in memory; all others pass through buffers of twice what the largest
-    step needs of them (Cui et al., EuroSys 2016, section 3.3).
+    step needs of them; by number (Cui et al., EuroSys 2016, section 3.3).
 
     As in the paper, buffers for twice the peak come first. Local data that are used at the peak are then pinned, as
     long as that leaves room for the smaller buffers; then further local data, in the order of their use, while they
     fit. Parameters and histories come last. Data that are written before they are read are not fetched, and those that
     nobody reads again, or that have not changed, are not offloaded (the paper's no_fetch and no_save).
-
-    Args:
-        iteration: the tensors and steps.
-        n_bytes: the limit.
-
-    Returns:
-        the pinned tensors, by number.
 
     Raises:
         MemoryTooSmallError: if the limit is below twice the peak, and pinning does not help.
@@ -73,13 +66,7 @@ TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwh
 
 @dataclass(frozen=True)
 class Search:
-    """A search among the choices that keep within a limit.
-
-    Attributes:
-        iteration: the tensors and steps.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
-    """
+    """A search among the choices that keep within a limit."""
 
     iteration: Iteration
     n_bytes: int

@@ -89,8 +89,6 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
     """Check a plan by running it on paper, with moves that take as long as they may.
 
     Args:
-        iteration: the tensors and steps.
-        plan: the plan.
         n_bytes: the limit; None if there is none.
 
     Returns:

@@ -46,10 +46,6 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
     """The plan that carries out these choices within a limit.
 
     Args:
-        iteration: the tensors and steps.
-        choices: one for each tensor.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
         lent: the part of a step's free memory that tensors on their way may use.
 
     Raises:

@@ -34,7 +34,6 @@ def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> 
     data of more ReLUs.
 
     Args:
-        net: a built net.
         limit: bytes that everything may take together.
         least: the least bytes in which the net can be trained, as it is when this is called.
     """
@@ -98,14 +97,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
     """Fuse the net's layers and move its activations into one arena, where they overwrite each other.
 
     Afterwards a blob's contents are valid only while the passes need them. Tops of sources, losses and outputs keep
-    memory of their own, since they are filled or read outside of the passes.
-
-    Args:
-        net: a built net.
-        backward: whether the net will run backward too.
-
-    Returns:
-        the arena's length in bytes.
+    memory of their own, since they are filled or read outside of the passes. Returns the arena's length in bytes.
     """
     fuse_layers(net, backward)
     return place_activations(net, backward)
@@ -131,23 +123,14 @@ def place_activations(net: Net, backward: bool) -> int:
 
 
 def arena_bytes(net: Net, backward: bool) -> int:
-    """The length in bytes of the arena that ``reuse_activations`` makes.
-
-    Args:
-        net: a net after ``fuse_layers``.
-        backward: whether it will run backward too.
-    """
+    """The length in bytes of the arena that ``reuse_activations`` makes of a net after ``fuse_layers``."""
     found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
     return place([part.lifetime for part in found])[1]
 
 
 def data_parts(net: Net, backward: bool) -> list[BlobMemory]:
-    """The blobs' data that an arena may hold.
-
-    Args:
-        net: a net after ``fuse_layers``.
-        backward: whether it will run backward too: data are then needed until the last backward that may read them.
-    """
+    """The blobs' data that an arena may hold, of a net after ``fuse_layers``. With a backward, data are needed until
+    the last backward that may read them."""
     owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
     parts: dict[int, BlobMemory] = {}
     for index, node in enumerate(net.nodes):

@@ -41,8 +41,6 @@ def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> t
     long as forward, and so do gradients of bottoms; updates take no time here.
 
     Args:
-        net: a built net.
-        speed: of what computes.
         backward: whether the net runs backward; if not, only the steps of forward are returned.
     """
     forward = [_forward(node, speed) for node in net.nodes]
@@ -73,11 +71,6 @@ def unmovable_bytes(net: Net, activations: Sequence[ActivationTensor], backward:
 
     The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that reader
     threads hold; working memory; what layers written in NumPy allocate in passes.
-
-    Args:
-        net: a built net.
-        activations: the tensors that the plan moves.
-        backward: whether the net runs backward too, and has gradients.
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(getattr(node.layer, "read_bytes", 0) for node in net.nodes)

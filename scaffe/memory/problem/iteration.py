@@ -111,7 +111,6 @@ class Iteration:
     """One pass forward and one backward over n layers, and the updates after them.
 
     Attributes:
-        tensors: the tensors.
         seconds: of each step, as ``Steps`` numbers them; steps of updates of all layers may follow.
         n_updates: how many of those follow. A persistent tensor that only they use is not fetched before them, since
             passes may be repeated before the update.

@@ -74,7 +74,6 @@ def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> St
     """The same of parameters that somebody writes before each forward, so that they are not persistent.
 
     Args:
-        parameters: from ``parameter_tensors`` or ``device_parameter_tensor``.
         refresh: writes once more, in backward, what forward had; None if nobody can.
     """
     recompute = None if refresh is None else Recompute((), (), 2 * parameters.tensor.n_bytes / BYTES_A_SECOND)
@@ -91,8 +90,6 @@ def device_parameter_tensor(net: Net, group: LayerGroup, place: np.ndarray, back
     """A group's parameters on a device, in memory that is bound to them.
 
     Args:
-        net: the net, whose parameters are divided by groups.
-        group: the group.
         place: on the host, with their contents: uint8, ``bytes_in_pages``.
         backward: whether there is a backward, which reads them, and whose last step changes them.
     """

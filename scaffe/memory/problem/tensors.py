@@ -23,8 +23,6 @@ class ActivationTensor:
 
     Attributes:
         blob: the blob of the group that owns the memory.
-        is_diff: which of the two.
-        tensor: what the plan knows of it.
     """
 
     blob: Blob
@@ -39,7 +37,6 @@ class StateTensor:
     Attributes:
         memory: its whole pages, uint8; for a device, the place on the host of a tensor that has contents already. Empty
             if it has no memory of its own.
-        tensor: what the plan knows of it.
         layers: the layers whose parameters, or gradients, it has.
         bind: called with the array, uint8, whenever its place changes.
         refresh: writes into it once more what the last forward had, if the plan may recompute it.
@@ -62,13 +59,7 @@ class StateTensor:
 
 def tensors_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor]) -> tuple[Tensor, ...]:
     """The tensors of a plan, activations first. Where an activation is recomputed, parameters that may be offloaded are
-    inputs too.
-
-    Args:
-        net: the net of them all.
-        activations: of its blobs.
-        state: of parameters, gradients and histories.
-    """
+    inputs too."""
     read: dict[int, list[int]] = {}
     for number, one in enumerate(state, len(activations)):
         for layer in one.layers if one.tensor.forward else ():
@@ -107,8 +98,6 @@ def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] =
     bottoms that their forward does not fill, and blobs of layers of the user's (Python). Short blobs are left out too.
 
     Args:
-        net: a built net.
-        backward: whether it runs backward too.
         shown: names of blobs that somebody else reads after a pass.
     """
     pinned = _pinned(net, shown)
@@ -230,14 +219,7 @@ def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, in
 
 def iteration_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
                  seconds: Sequence[float], n_updates: int = 0) -> Iteration:
-    """What a plan of a net's is made from.
-
-    Args:
-        net: the net.
-        activations, state: the tensors that may be offloaded.
-        seconds: of each step.
-        n_updates: steps of updates that follow the passes.
-    """
+    """What a plan of a net is made from; ``seconds`` of each step, ``n_updates`` steps of updates behind the passes."""
     return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined_steps(net))
 
 

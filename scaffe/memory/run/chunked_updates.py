@@ -43,7 +43,6 @@ class ChunkedState(Generic[G]):
         offloaded: gives the tensors places that the backing store knows.
         shards: the chunks of state that are updated one after another, ascending, each with its layer group.
         eager: the groups that are updated within backward; their parameters may be offloaded too.
-        written: see Written.
 
     Attributes:
         tensors: those of parameters and gradients first, then histories.
@@ -105,7 +104,6 @@ class ChunkedState(Generic[G]):
         """What is updated behind each step of backward, in this order: for ``Executor.updates``.
 
         Args:
-            executor: runs the steps of the updates.
             update: updates a chunk of a group, an interval of the flat buffers, before other layers' backward has run.
         """
         net, steps = self._net, self._net.steps
@@ -154,7 +152,6 @@ def row_gradients(net: Net, shards: Mapping[StateShard, LayerGroup]) -> dict[Sta
     computed in one place of the flat gradients, one after another.
 
     Args:
-        net: its ``steps`` say which layers' gradients come by rows.
         shards: those that are updated behind backward, ascending, with the group that each belongs to.
     """
     found: dict[StateShard, Callable[[], None]] = {}

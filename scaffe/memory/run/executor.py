@@ -23,10 +23,8 @@ class Executor:
 
     Args:
         net: a built net. Its planned blobs get their memory here, and this becomes one of the net's ``tiers``.
-        activations: the tensors of its blobs.
         state: tensors of parameters, gradients and histories; their numbers follow.
         store: the backing store below the memory in which the net computes.
-        timed: see Timed.
 
     Attributes:
         updates: by step of backward, what updates parameters behind it, in steps of its own.
@@ -71,13 +69,7 @@ class Executor:
         self._net.reshape()
 
     def follow(self, plan: Plan, mover: ArrayMover, layout: Layout) -> None:
-        """Carry out this plan from the next forward on.
-
-        Args:
-            plan: of the executor's tensors.
-            mover: with a place for each tensor that is offloaded.
-            layout: where activations lie.
-        """
+        """Carry out this plan from the next forward on."""
         self._let_go()
         self._persistent.show_all()
         self.plan, self.mover, self.memory.most_bytes = plan, mover, layout.others_bytes
@@ -194,11 +186,8 @@ def _nothing() -> None:
 
 
 def share_arena(executors: Sequence[Executor]) -> None:
-    """Let executors share one memory: before one uses it, the one that used it last offloads its tensors.
-
-    Args:
-        executors: of one memory, of which none has run yet.
-    """
+    """Let executors share one memory: before one uses it, the one that used it last offloads its tensors. None may
+    have run yet."""
     owner = _ArenaOwner()
     for executor in executors:
         executor.enter = owner.entry_of(executor)

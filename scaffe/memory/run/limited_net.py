@@ -47,11 +47,6 @@ class LimitedNet:
 
     Args:
         net: a built net; it becomes the ``executor``'s.
-        activations, state: the tensors that may be offloaded.
-        iteration: of them.
-        limit: for them and everything else.
-        store: the backing store.
-        timed: see Timed.
 
     Attributes:
         least: bytes of the least limit.
@@ -133,10 +128,7 @@ def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], update
     pass. It ends with what stands behind and between all others: these belong to its last pass, which has run by then.
 
     Args:
-        plan: the plan.
         forward, backward: for each layer, those that run in one pass with it.
-        updates: steps of backward behind which parameters are updated.
-        steps: numbers of the steps, of which each layer has one in backward.
     """
     steps = steps or Steps(len(forward))
     ahead, back = set[int](), set[int]()
@@ -162,9 +154,6 @@ def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) 
     are updated.
 
     Args:
-        net: the net.
-        plan: that its executor follows.
-        updates: steps behind which it updates layers.
         passes: what runs the net's passes: recordings, or the net itself, for which nothing is done.
     """
     if isinstance(passes, Recorded):

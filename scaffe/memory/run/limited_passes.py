@@ -40,10 +40,8 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
     there.
 
     Args:
-        net: a built net.
         memory: the limit, "2GB" or "40%".
         placement: a name of ``PLACEMENTS``.
-        folder: for the spill file.
 
     Returns:
         the net and its plan; None if everything is within the limit.
@@ -99,7 +97,6 @@ def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | 
     """Have a net run forward alone within limited memory. Its large layers' parameters are fetched as they are needed.
 
     Args:
-        net: a built net, with its weights.
         memory, placement: as for ``limit_passes``; without a limit nothing happens.
         made_in: where its parameters were made; None if on a device.
         shown: names of blobs that somebody reads after a pass, in addition to the outputs; names of no blob are

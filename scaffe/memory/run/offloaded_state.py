@@ -69,10 +69,6 @@ class OffloadedState(Protocol):
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
         """Move the parameters and gradients of layer groups into places of their own. Called by all ranks, once.
 
-        Args:
-            groups: the groups, which are updated within backward.
-            written: see Written.
-
         Returns:
             the tensors, and the bytes that they took before. What cannot be offloaded stays where it is.
         """
@@ -82,12 +78,7 @@ class OffloadedState(Protocol):
 
 
 class HostState:
-    """See OffloadedState: in host memory that a file backs, where the net's parameters were made.
-
-    Args:
-        net: the training net, before a state is restored.
-        backed: the memory over that file.
-    """
+    """See OffloadedState: in host memory that a file backs, where the net's parameters were made."""
 
     spreads_rows: ClassVar[bool] = True
 
@@ -130,10 +121,6 @@ class PinnedParameters(NamedTuple):
 
 class DeviceState:
     """See OffloadedState: on a device, with page-locked places on the host.
-
-    Args:
-        net: the training net, before a state is restored.
-        allocate: device memory for a number of elements of a type.
 
     Attributes:
         pinned: the parameters that may be offloaded, for test nets, which read them too.

@@ -63,9 +63,6 @@ class Forecast:
         limit: bytes that it may take.
         unmovable: bytes of it that no plan moves.
         least: bytes of the least limit.
-        names: of the layers.
-        steps: their numbers.
-        iteration, plan: see there.
         bandwidth: of the backing store, as assumed.
     """
 
@@ -82,11 +79,6 @@ class Forecast:
 
 def forecast(net: Net, memory: str, placement: str) -> Forecast:
     """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards.
-
-    Args:
-        net: a built training net.
-        memory: the limit, "2GB" or "40%".
-        placement: a name of ``PLACEMENTS``.
 
     Raises:
         UserError: if the limit is too low.
@@ -117,7 +109,6 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     """The least bytes in which one rank trains a net, as it is.
 
     Args:
-        net: a built training net.
         taken: bytes of everything but its blobs, with parameters, gradients and histories.
         alone: whether nobody else needs its gradients.
     """
@@ -208,9 +199,7 @@ def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[OneLayer]
     """The layers whose parameters may be offloaded; the net's steps get their updates.
 
     Args:
-        net: the net.
         alone: whether nobody else reads their gradients.
-        spreads: see ``compute_by_rows``.
     """
     found = large_groups(net, single_layers(net))
     compute_by_rows(net, found if alone else (), spreads)

@@ -29,7 +29,6 @@ class SequentialFetch:
 
     Args:
         test: the test net, after ``share_trained_layers``.
-        trained: the training net.
         state: the training net's parameters that may be offloaded, by number in its plan.
         fetch: has these where they can be read.
         release: has some of them take no memory until they are read again.
@@ -84,8 +83,6 @@ class ArenaSharingNet:
     """What a test net on a device reads of parameters that may be offloaded, and when.
 
     Args:
-        test: the test net, after ``share_trained_layers``.
-        trained: the training net.
         pinned: the training net's parameters that may be offloaded.
     """
 
@@ -104,7 +101,6 @@ class ArenaSharingNet:
         """Have the net fetch its parameters into the memory in which training computes.
 
         Args:
-            text: the limit as it was given.
             store: training's, which has its memory; at least ``least_bytes`` of it.
         """
         memory = store.whole()

@@ -12,7 +12,6 @@ class BackwardSpec:
     """What the plan needs to know about a layer.
 
     Attributes:
-        bottoms, tops: blob names.
         propagate_down: as the prototxt gives it: one per bottom, or empty.
         loss: for each top, whether it has a loss weight.
         learns: whether one of its parameters has a learning rate other than 0.
@@ -42,11 +41,7 @@ def plan_backward(specs: Sequence[BackwardSpec], force: bool = False) -> list[Ba
     depends on it.
 
     Args:
-        specs: the layers in forward order.
         force: Caffe's ``force_backward``: visit every layer, and compute the gradient of every bottom that allows it.
-
-    Returns:
-        one plan per layer, in the same order.
     """
     plans = _by_what_learns(specs)
     _drop_what_no_loss_sees(specs, plans)

@@ -149,7 +149,6 @@ def upgraded(message: Any, source: str | Path) -> Any:
 
     Args:
         message: of any generation; left as it is.
-        source: its file, for error messages.
 
     Raises:
         UserError: one line that names the source.

@@ -43,7 +43,6 @@ def find_groups(nodes: Sequence[Node], shown: Collection[str] = (), plain: Colle
     """The groups of a net, in order. Each convolution that can run so is in one, alone if no layer can join it.
 
     Args:
-        nodes: the net's layers.
         shown: names of blobs that must be written; others between two members may be hidden.
         plain: indices of layers that are in no group.
     """
@@ -121,12 +120,9 @@ class FusedConvolution:
     """Runs one group of layers by an InferencePlan.
 
     Args:
-        nodes: the net's layers.
-        group: the convolution and the layers that its plan computes with it.
         lays_out: whether a pass lays out weights that may have changed; if not, ``lay_out`` must be called.
 
     Attributes:
-        group: as given.
         plan: the plan for the bottom's shape; None if there is none, and layers run one by one.
     """
 

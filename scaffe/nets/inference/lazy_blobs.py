@@ -77,8 +77,6 @@ class LazyBlobs:
     The tops of sources and the parameters, from which they are computed, are copied before anybody may write them.
 
     Args:
-        net: the net.
-        repeatable: its layers that may run again.
         skipped: names of the blobs that its passes skip, with all blobs that share their memory.
 
     Attributes:

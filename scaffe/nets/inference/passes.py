@@ -109,11 +109,7 @@ class Inference:
             self.hidden = _unwritten(net, self.hidden)
 
     def forward(self) -> float:
-        """Run the net forward. Returns the loss, as ``Net.forward`` does.
-
-        Raises:
-            UserError: a layer's error, with the layer's name.
-        """
+        """Run the net forward. Returns the loss, as ``Net.forward`` does; raises UserError as that does."""
         net, loss, index = self._net, 0.0, 0
         is_watched = net.unfused or net.before_forward or net.after_forward or net.tiers
         self.skipped = set() if is_watched else self.hidden

@@ -39,11 +39,6 @@ class PerImageParallelism:
     pass instead of after each layer, and a part's activations stay in the cache where a batch's would not. The first
     thread of a pass lays weights out for all of them.
 
-    Args:
-        net: the net.
-        prefix: its layers that run so.
-        make: see ``Make``.
-
     Attributes:
         first, members: index of the first of the layers, and indices of all.
         ends, inner: see PerImagePrefix; ``inner`` is not written in the net.
@@ -148,7 +143,6 @@ def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[C
     """Per-image parallelism for a net, or None where it has no layers that may run so.
 
     Args:
-        net, make: as for PerImageParallelism.
         shown: names of blobs that must be written, with Caffe's values.
         groups: indices of layers that run in one pass.
         plain: indices of layers that run one by one.

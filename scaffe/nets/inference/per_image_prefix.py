@@ -40,7 +40,6 @@ def find_per_image_prefix(net: Net, shown: Collection[str] = (), plain: Collecti
     """Find the per-image prefix; None if it has no convolution, or if ranks share the layers.
 
     Args:
-        net: the net.
         shown: names of blobs that must be written, with Caffe's values.
         plain: indices of layers that run one by one, and are not members.
     """
@@ -65,11 +64,7 @@ def find_per_image_prefix(net: Net, shown: Collection[str] = (), plain: Collecti
 
 
 def build_prefix_net(net: Net, prefix: PerImagePrefix, n_images: int) -> Net:
-    """Build a net of the prefix's layers alone, on the same parameters, for ``n_images`` images.
-
-    Raises:
-        UserError: one line that names the layer.
-    """
+    """Build a net of the prefix's layers alone, on the same parameters, for so many images. Raises UserError."""
     message = caffe_pb2.NetParameter(name=net.name)
     shape = (n_images, *net.blobs[prefix.x].shape[1:])
     message.layer.add(name=prefix.x, type="Input", top=[prefix.x]).input_param.shape.add(dim=shape)

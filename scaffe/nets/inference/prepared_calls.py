@@ -23,9 +23,6 @@ class PreparedSequence:
         stop: index of the layer after the last one.
         blobs: all blobs of the layers.
         steps: the calls of each fused convolution or layer in order, with its first layer; at least one.
-
-    Attributes:
-        stop: as given.
     """
 
     def __init__(self, stop: int, blobs: Sequence[Blob], steps: Sequence[Step]) -> None:
@@ -55,7 +52,6 @@ class PreparedLayers:
     """Prepares the calls of a net's layers, and finds them again in passes before which nothing has changed.
 
     Args:
-        nodes: the net's layers.
         convolutions: fused convolutions by the index of their first layer.
         covered: indices of the layers of all of them.
         fused: gives, for the index of another layer, the range of layers that run in its pass.

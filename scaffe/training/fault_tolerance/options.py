@@ -21,15 +21,7 @@ def add_flags(flags: Flags) -> None:
 
 def check(options: Any, strategy: Any, communicator: Communicator) -> None:
     """Check that this job can continue when a rank is lost, if it is to. Called by all ranks.
-
-    Args:
-        options: the command line's.
-        strategy: how the ranks train.
-        communicator: all ranks.
-
-    Raises:
-        UserError: on all ranks: this job's MPI or the strategy ends with a lost rank.
-    """
+    Raises UserError on all ranks if this job's MPI or the strategy ends with a lost rank."""
     if options.on_rank_loss == STOP or communicator.n_ranks == 1:
         return
     fault = ulfm.fault()

@@ -33,10 +33,7 @@ class Part:
 
 def neighbours(nodes: Sequence[Sequence[int]]) -> list[int]:
     """For each rank the one that keeps a second copy of what it owns: on the next node, where there is another one.
-
-    Args:
-        nodes: the ranks of each node, ascending.
-    """
+    ``nodes``: the ranks of each, ascending."""
     if len(nodes) == 1:
         return [(rank + 1) % len(nodes[0]) for rank in nodes[0]]
     found = {rank: following[place % len(following)]
@@ -46,16 +43,11 @@ def neighbours(nodes: Sequence[Sequence[int]]) -> list[int]:
 
 def parts(owned_by: Callable[[int], Sequence[slice]], n_ranks: int, left: Collection[int],
           copied_to: Sequence[int] = ()) -> list[Part]:
-    """The parts that make up parameters and histories.
+    """The parts that make up parameters and histories: one for each interval that is not empty, in the ranks' order.
 
     Args:
         owned_by: the intervals that a rank owned.
-        n_ranks: how many there were.
-        left: those that are left; not empty.
         copied_to: the rank that keeps a copy of what each rank owns; empty where none does.
-
-    Returns:
-        One part for each interval that is not empty, in the ranks' order.
     """
     found = []
     for rank in range(n_ranks):
@@ -76,7 +68,6 @@ class Progress:
     """How far a rank that trains has come, and what its flat buffers are like.
 
     Attributes:
-        iteration: iterations done.
         rates: the learning rate of each.
         batches_read: of the training data; None where nothing is read.
         dtype, n_histories: of the parameters; of the update rule.
@@ -141,7 +132,6 @@ class RecoverableRank(Protocol):
 
         Args:
             old: what this rank was before; None where it has just joined.
-            progress: of the slowest rank.
         """
 
     def load_saved_histories(self) -> None:
@@ -151,10 +141,8 @@ class RecoverableRank(Protocol):
         """Take a part of parameters and histories. Called by all ranks.
 
         Args:
-            part: which.
             given: its arrays, on root.
             root: the rank that gives it.
-            progress: of the slowest rank.
         """
 
     def say_shares(self) -> None:

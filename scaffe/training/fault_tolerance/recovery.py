@@ -30,11 +30,6 @@ def train_with_recovery(rank: RecoverableRank, build: Build, spawner: Spawner) -
     """Train to the end, and recover from each loss; end the job if no rank is left that can train.
 
     Called by all ranks.
-
-    Args:
-        rank: built, and restored if the run resumes.
-        build: builds one like it.
-        spawner: starts ranks for lost ones.
     """
     while True:
         world, machine = rank.world, rank.machine
@@ -57,9 +52,7 @@ def join_training(communicator: Communicator, in_step: bool, build: Build, spawn
     """Train to the end as a joining rank. Called by all of them, while the others let them join.
 
     Args:
-        communicator: all ranks.
         in_step: whether all ranks make each update together, so that recovery counts updates.
-        build, spawner: as for ``train_with_recovery``.
     """
     machine = RecoveryStateMachine.for_joining_rank(in_step)
     train_with_recovery(Recovery(communicator, machine, build, spawner).run(), build, spawner)
@@ -70,8 +63,6 @@ class Recovery:
 
     Args:
         communicator: of the ranks that there were.
-        machine: says what this rank does next.
-        build, spawner: see ``train_with_recovery``.
         rank: what this rank has been; None where it has just joined.
     """
 
@@ -83,10 +74,7 @@ class Recovery:
 
     def run(self, loss: RankLost | None = None) -> RecoverableRank:
         """Continue without the lost ranks, and without those that are lost meanwhile; or with joining ones.
-
-        Returns:
-            what this rank is from now on.
-        """
+        Returns what this rank is from now on."""
         n_ranks = self._communicator.n_ranks
         while self._member.act is not Act.TRAIN:
             act, started = self._member.act, time.perf_counter()

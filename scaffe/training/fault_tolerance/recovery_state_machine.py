@@ -71,10 +71,7 @@ class RecoveryStateMachine:
     """
 
     def __init__(self, step: int = 0, counts_updates: bool = True) -> None:
-        """Args:
-            step: steps taken so far.
-            counts_updates: whether updates are steps.
-        """
+        """``counts_updates``: whether updates are steps."""
         self.act, self.step, self.is_ready = Act.TRAIN, step, False
         self._counts_updates, self._is_new = counts_updates, False
 

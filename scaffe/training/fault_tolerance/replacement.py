@@ -30,9 +30,7 @@ class Replacing:
     """
 
     def __init__(self, n_wanted: int) -> None:
-        """Args:
-            n_wanted: how many ranks there shall be; 0 for as many as there are.
-        """
+        """``n_wanted``: how many ranks there shall be; 0 for as many as there are."""
         self._n_wanted, self.missing, self.n_failures = n_wanted, 0, 0
         self._is_starting = self._are_ready = self._has_given_up = False
 

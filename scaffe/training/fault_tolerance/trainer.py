@@ -18,12 +18,7 @@ from scaffe.training.strategies.roles import WORKER, Role
 
 
 class Trainer:
-    """A worker with its solver; see RecoverableRank.
-
-    Args:
-        solver: this rank's.
-        role: as it was placed.
-    """
+    """A worker with its solver; see RecoverableRank."""
 
     kind = WORKER
 

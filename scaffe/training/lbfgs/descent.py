@@ -43,13 +43,10 @@ class Lbfgs:
     """The optimiser's state. Vectors on the shards: x, which must be there, and what it makes itself.
 
     Attributes:
-        objective: the kind of objective.
         pairs: the pairs that directions are made of.
-        rules: the line search's.
         tolerance: the end is where the norm of what the objective falls along is at most so many times that of x, or
             times 1 if x is shorter.
         value, loss: the objective at x, and the loss in it; nan before ``renew``.
-        progress: counts.
         has_converged: whether the tolerance is met, or no step could be found that makes the objective fall.
     """
 

@@ -65,11 +65,7 @@ class Wolfe:
         self._noise = rules.noise * abs(start.value)
 
     def trials(self, first: float) -> Search:
-        """The steps to evaluate.
-
-        Args:
-            first: the first of them.
-        """
+        """The steps to evaluate, from the first on."""
         before, step = self._start, first
         while self.n_trials < self._rules.max_trials:
             here = yield from self._look(step)
@@ -167,7 +163,6 @@ class Backtrack:
     negative number, takes the place of slope times step.
 
     Args:
-        start: the point that the search begins at, step 0.
         rules: ``c1``, ``max_trials`` and ``noise`` count.
 
     Attributes:
@@ -179,11 +174,7 @@ class Backtrack:
         self.low, self.n_trials, self.is_met = start, 0, False
 
     def trials(self, first: float) -> Generator[float, tuple[float, float], None]:
-        """The steps to evaluate.
-
-        Args:
-            first: the first of them.
-        """
+        """The steps to evaluate, from the first on."""
         step, start = first, self._start
         while self.n_trials < self._rules.max_trials:
             value, fall = yield step

@@ -42,10 +42,7 @@ class StragglerStatistics:
         """Whether the sender of a bundle that left at ``since`` seems to have stopped.
 
         Args:
-            replica: the sender.
-            since: when.
             n_fenced: how often this was said in the step: patience doubles each time, so that no link is too slow.
-            now: seconds.
         """
         usual = self._way + self.usual(replica)
         return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * (1 << n_fenced)
@@ -63,10 +60,7 @@ class StragglerStatistics:
         """Whether the others would compute everything that waits before this replica had computed one portion.
 
         Args:
-            replica: the free one.
-            n_waiting: portions that wait.
             busy: the others that compute, and since when. Those that are late do not count.
-            now: seconds.
         """
         others = [self.usual(name) for name, since in busy.items() if not self.is_late([name], since, now)]
         rate = sum(1 / seconds for seconds in others if seconds)
@@ -136,10 +130,7 @@ class Portions:
 
     def leave(self, replica: int) -> list[Bundle]:
         """Take back from a replica that is dead, or taken for dead, what it has not delivered: it waits again.
-
-        Returns:
-            the bundles on their way from it, which must not count any more.
-        """
+        Returns the bundles on their way from it, which must not count any more."""
         gone = self._replicas.pop(replica, None)
         if gone is None:
             return []
@@ -155,10 +146,7 @@ class Portions:
 
         Nobody can give its portions to others without that, since a bundle counts whole or not at all. A replica that
         moves again joins again, once it has forgotten what it has not delivered.
-
-        Returns:
-            them, ascending.
-        """
+        Returns them, ascending."""
         still = [] if self._waiting else [
             name for name in self.replicas if self._replicas[name].sent
             and self.pace.is_overdue(name, min(self._replicas[name].sent.values()), self._n_fenced, now)]
@@ -183,12 +171,7 @@ class Portions:
             self._last = {}
 
     def next(self, replica: int, now: float) -> int | None:
-        """The portion that a free replica is to compute; None for none at present.
-
-        Args:
-            replica: one that takes part and computes nothing.
-            now: seconds.
-        """
+        """The portion that a free replica is to compute; None for none at present."""
         mine = self._replicas[replica]
         portion = self._fresh(replica, now) if self._waiting else self._again(replica, now)
         if portion is not None:

@@ -13,9 +13,6 @@ LEAST_CURVATURE = 1e-10
 class Pairs:
     """Names of the pairs (s, y) on the shards, the oldest first; the vectors of a dropped pair are used again.
 
-    Args:
-        history: how many pairs are kept at most.
-
     Attributes:
         n_skipped: pairs without enough curvature, which were not kept.
         n_cleared: how often all pairs were dropped.
@@ -38,11 +35,7 @@ class Pairs:
         return self._spare[0]
 
     def take(self, ss: float, sy: float, yy: float) -> bool:
-        """Keep the pair that has been made in ``next`` if its curvature is enough; else count it as skipped.
-
-        Args:
-            ss, sy, yy: the inner products of s and y.
-        """
+        """Keep the pair in ``next`` if its inner products show curvature enough; else count it as skipped."""
         if not sy > LEAST_CURVATURE * (ss * yy) ** 0.5:
             self.n_skipped += 1
             return False
@@ -94,9 +87,7 @@ def direction(dot: Gram, pairs: Sequence[tuple[str, str]], g: str) -> dict[str, 
     H's scale is s·y / y·y of the newest pair (Nocedal & Wright, 7.20).
 
     Args:
-        dot: the inner products of all vectors that are named here.
         pairs: names of (s, y), steps and differences of gradients, the oldest first; each with s·y > 0.
-        g: name of the gradient.
 
     Returns:
         factor by name; for g alone {g: -1}.

@@ -42,11 +42,7 @@ def _lengths(net: Net) -> list[tuple[str, int, float]]:
 
 def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
     """Lines like ``loss = 0.66 (* 1 = 0.66 loss)``, one per element.
-
-    Args:
-        net: gives the outputs' names and loss weights.
-        values: as ``values_of`` returns them.
-    """
+    ``values``: as ``values_of`` returns them."""
     names = [(name, weight) for name, length, weight in _lengths(net) for _ in range(length)]
     for (name, weight), value in zip(names, values, strict=True):
         yield f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
@@ -120,14 +116,7 @@ REDRAW_SECONDS = 0.2
 
 
 def line_text(iteration: int, end: int, loss: float, pace: float, n_images: int) -> str:
-    """The live line.
-
-    Args:
-        iteration, end: iterations done, and how many there will be.
-        loss: the latest.
-        pace: iterations a second.
-        n_images: of an iteration.
-    """
+    """The live line, at ``pace`` iterations a second, each of ``n_images``."""
     left = int((end - iteration) / pace)
     return (f"iteration {iteration}/{end}  loss {loss:.4g}  {pace * n_images:.0f} images/s  "
             f"{left // 60}:{left % 60:02d} left")

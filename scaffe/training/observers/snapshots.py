@@ -79,7 +79,6 @@ class Signals(Observer):
     under it SIGALRM and SIGUSR2 take their places (jobs/mpirun.sh).
 
     Args:
-        snapshots: the observer that writes the snapshot.
         sigint, sighup: the effects of SIGINT and SIGHUP, names from EFFECTS.
     """
 

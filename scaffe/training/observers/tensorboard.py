@@ -35,10 +35,7 @@ class Tensorboard(Observer):
 
     def begin(self, solver: Solver) -> None:
         """Open the file. Called by all ranks.
-
-        Raises:
-            UserError: on all ranks, if tensorboardX is not installed or the folder cannot be written.
-        """
+        Raises UserError on all ranks, if tensorboardX is not installed or the folder cannot be written."""
         is_root = solver.communicator.rank == 0
         self._file = together(solver.communicator, lambda: EventFile(self._folder) if is_root else None)
 
@@ -76,9 +73,6 @@ class EventFile:
 
     Args:
         folder: where it is; made if it is not there.
-
-    Attributes:
-        path: of the file.
 
     Raises:
         UserError: tensorboardX is not installed, or the folder cannot be written.

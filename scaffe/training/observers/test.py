@@ -78,8 +78,6 @@ def detected(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[s
 
     Args:
         solver: gives the ranks, ``ap_version`` and ``show_per_class_result``. Called by all ranks.
-        net: the test net; its outputs are tops of DetectionEvaluate layers.
-        n_iterations: of all ranks together.
 
     Returns:
         the mean loss; the lines that tell each output's mean average precision, and those of classes if asked for; and

@@ -38,9 +38,6 @@ class Timeline(Observer):
     layers, and the helper thread's collectives; two more where arrays move out of memory and back. What its strategy
     counts is a curve ("C" events). On every rank time 0 is the end of one barrier. A layer that is fused to the one
     before it (ReLU) shows no forward of its own. The file also holds the net and its layers' multiply-adds.
-
-    Args:
-        path: the file that rank 0 writes.
     """
 
     def __init__(self, path: str) -> None:
@@ -51,10 +48,7 @@ class Timeline(Observer):
 
     def begin(self, solver: Solver) -> None:
         """Start to collect spans. Called by all ranks.
-
-        Raises:
-            UserError: on all ranks, if the file cannot be written.
-        """
+        Raises UserError on all ranks, if the file cannot be written."""
         is_root = solver.communicator.rank == 0
         together(solver.communicator, lambda: check_writable(self._path, UserError) if is_root else None)
         solver.communicator.barrier()
@@ -70,10 +64,7 @@ class Timeline(Observer):
 
     def finish(self, solver: Solver) -> None:
         """Gather the ranks' spans and write the file. Called by all ranks.
-
-        Raises:
-            UserError: on all ranks, if the file cannot be written.
-        """
+        Raises UserError on all ranks, if the file cannot be written."""
         solver.timers.record = None
         spans = [(thread, name, start - self._zero, end - self._zero) for thread, name, start, end in self._spans]
         everyone = solver.communicator.gather_objects((spans, self._counts))

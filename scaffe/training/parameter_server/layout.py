@@ -18,7 +18,6 @@ class Place:
     """An interval of the flat parameters that is one table, of one row.
 
     Attributes:
-        name: of its first layer.
         start, stop: in elements of the flat buffers.
         segments: the parameters in it that are updated, in elements from ``start``; ascending.
     """
@@ -44,7 +43,6 @@ class Layout:
     """All tables of a net. Workers derive it from their net and send it to the servers.
 
     Attributes:
-        dtype: of the parameters.
         places: the tables, in layer order; disjoint.
         folder: where a file is to have them; empty: they are in memory.
     """
@@ -65,7 +63,6 @@ class ShardRule:
     """Applies the solver's update rule to a table of parameters; an update is a gradient.
 
     Args:
-        rule: the update rule.
         param: the SolverParameter message: its weight decay, its kind, its delta.
         segments: the parameters in the table, with their multipliers.
         scale: factor on every gradient.
@@ -87,10 +84,7 @@ class ShardRule:
     def step(self, values: np.ndarray, update: np.ndarray, histories: list[np.ndarray], first: int,
              settings: tuple[float, float]) -> None:
         """See the server's ``Rule``. ``settings``: the learning rate, and the updates done before this one.
-
-        Raises:
-            UserError: the rule divides by zero.
-        """
+        Raises UserError if the rule divides by zero."""
         rate, iteration = settings
         is_l1 = self._param.regularization_type == "L1"
         try:

@@ -56,11 +56,7 @@ class Schedule:
     n_unpushed: int = 0
 
     def takes_fetched(self, has_come: bool) -> bool:
-        """Whether to take over, before a step, the parameters that were fetched.
-
-        Args:
-            has_come: whether what was asked for last has come.
-        """
+        """Whether to take over, before a step, the fetched parameters, if what was asked for last has come."""
         if not (self.is_fetching and has_come):
             return False
         self.is_fetching = False
@@ -79,11 +75,7 @@ class Schedule:
         self.is_due = self.is_due or step % self.n_push == 0
 
     def starts_push(self, is_free: bool) -> bool:
-        """Whether to push the accumulated gradients. Called after ``stepped``.
-
-        Args:
-            is_free: whether the push before is over.
-        """
+        """Whether to push the accumulated gradients, if the push before is over. Called after ``stepped``."""
         if not (self.is_due and is_free):
             return False
         self.is_due, self.n_unpushed = False, 0

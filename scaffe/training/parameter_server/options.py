@@ -78,11 +78,7 @@ class StalenessStatistics:
 
 def summary(workers: Sequence[StalenessStatistics], shards: Sequence[tuple[int, int]]) -> list[str]:
     """The statistics as lines of the log.
-
-    Args:
-        workers: every worker's figures.
-        shards: for each shard how many pulls and pushes it has taken.
-    """
+    ``shards``: for each how many pulls and pushes it has taken."""
     n_pulls, n_pushes = sum(w.n_pulls for w in workers), sum(w.n_pushes for w in workers)
     elapsed = max(max(w.elapsed for w in workers), 1e-9)
     stale = sum(w.staleness for w in workers) / max(n_pulls, 1)
@@ -102,10 +98,7 @@ class MemoryAccounting:
     """Bytes that the parameter server takes on a worker and on a server. The same on all ranks of a run.
 
     Attributes:
-        how: the server's consistency.
-        roles: of all ranks.
         n_tables, n_bytes: how many tables there are, and the bytes of their values.
-        n_histories: of the solver's rule.
         in_file: whether they lie in a file, so that only a piece of each array in use is in memory.
     """
 

@@ -35,13 +35,7 @@ TAG = 2
 
 
 class Server:
-    """Holds a shard until the workers end. As a RecoverableRank it hands over what its node has of lost shards.
-
-    Args:
-        role: as this rank was placed.
-        param: the SolverParameter message.
-        how: the server's consistency.
-    """
+    """Holds a shard until the workers end. As a RecoverableRank it hands over what its node has of lost shards."""
 
     kind, iteration = SERVER, 0
 
@@ -116,12 +110,6 @@ def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consiste
     """The tables of a run, on a worker or a server. Called by all ranks.
 
     Args:
-        world: all ranks.
-        rule: the solver's update rule.
-        param: the SolverParameter message.
-        how: the server's consistency.
-        n_workers: how many workers there are.
-        layout: the tables.
         memory: where a worker's net has its parameters, "host" or "device".
     """
     scale = 1 / how.n_summed(n_workers) / (param.iter_size if how.decays else 1)

@@ -25,8 +25,6 @@ class ServerState(StatePlacement):
     """The shards own what is in tables; the root owns frozen parameters, whose histories some rules change.
 
     Args:
-        replica: this rank's.
-        how: the server's consistency.
         buckets: the layers whose parameters are one table each.
 
     Attributes:

@@ -34,12 +34,7 @@ class Promise:
 
 
 class StopStateMachine:
-    """One worker's state machine of the protocol. Messages between two workers must arrive in the order sent.
-
-    Args:
-        worker: this one's number.
-        n_workers: how many there are.
-    """
+    """One worker's state machine of the protocol. Messages between two workers must arrive in the order sent."""
 
     def __init__(self, worker: int, n_workers: int) -> None:
         self._worker, self._n_workers = worker, n_workers
@@ -53,13 +48,7 @@ class StopStateMachine:
 
     def ask(self, level: int) -> Promise | None:
         """Give this worker's promise, if somebody wants a meeting and it has not promised yet.
-
-        Args:
-            level: what this worker wants; 0 for nothing.
-
-        Returns:
-            the promise, to be sent to all others; None if there is none to give.
-        """
+        ``level``: what this worker wants; 0 for nothing. The promise is to be sent to all others."""
         heard = self._heard.get(self._meeting, {})
         if self._begun is None or self._worker in heard or not (level or heard):
             return None
@@ -110,10 +99,7 @@ class StopProtocol(InStep):
 
     def agree(self, level: int, iteration: int) -> int:
         """See InStep. A worker waits for others only when something is to be agreed on.
-
-        Raises:
-            UserError: a worker has not answered within the communicator's patience.
-        """
+        Raises UserError if a worker has not answered within the communicator's patience."""
         self._level, n_done = level, iteration + 1
         self.poll()
         started = time.monotonic()

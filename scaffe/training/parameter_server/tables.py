@@ -26,16 +26,12 @@ class Tables:
     """One rank's end of the tables, a worker's or a server's. All ranks make one, and start and close it together.
 
     Args:
-        world: all ranks.
         slack: iterations that a worker may be ahead of the slowest.
         n_servers: how many ranks hold shards alone.
-        layout: the tables.
         make_rule: from a table's place to the rule that its shards run.
         memory: where a worker's net has its parameters, "host" or "device".
-        keeps_copies: see Consistency.
 
     Attributes:
-        server: the parameter server.
         batches: on a worker, a batch for each place.
     """
 
@@ -88,9 +84,6 @@ class Tables:
 
     def recovery_sources(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
         """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
-
-        Args:
-            left: the ranks that are left.
         """
         found = []
         for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
@@ -105,10 +98,7 @@ class Tables:
 
     def close(self) -> list[tuple[int, int]]:
         """Shut the server down. Called by all ranks.
-
-        Returns:
-            for each shard how many reads and updates it has taken.
-        """
+        Returns, for each shard, how many reads and updates it has taken."""
         self.server.check_disks()
         self.server.close()
         return [taken for taken in self._world.allgather_objects(self.server.taken) if taken is not None]
@@ -117,7 +107,6 @@ class Tables:
         """Copy a table into ``out``, (n_elems,), as new as the slack asks for; waits for it.
 
         Args:
-            number: the table's.
             out: the whole flat parameters, in the memory that the tables were made for.
             newest: with all updates of earlier iterations, of all workers.
             prefetched: what was asked for in an earlier iteration will do.
@@ -136,7 +125,6 @@ class Tables:
         """Hand a table's gradient to the shards; waits until they have applied the one before.
 
         Args:
-            number: the table's.
             gradient: the whole flat gradients.
             factor: multiplies the gradient: a number, or an array on the device whose first element does.
             rate, iteration: for the rule.
@@ -162,14 +150,7 @@ class RecoverySources:
 
     def parts(self, left: Collection[int], communicator: Communicator) -> list[Part] | None:
         """Who gives what. Called by all ranks that are left.
-
-        Args:
-            left: ranks, by their old numbers.
-            communicator: of these.
-
-        Returns:
-            None, on all of them, where the shards have not begun on one.
-        """
+        ``left``: by their old numbers. Returns None, on all of them, where the shards have not begun on one."""
         have_begun = communicator.allgather_objects(self._tables is not None)
         if self._tables is None or not all(have_begun):
             return None
@@ -182,10 +163,7 @@ class RecoverySources:
 
     def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """A part's values and histories, as this rank's node has them; no histories where others have them.
-
-        Raises:
-            KeyError: it lies in no table.
-        """
+        Raises KeyError if it lies in no table."""
         if self._tables is None:
             raise KeyError(part)
         return self._tables.recovery_values(*self._held[part.interval.start])
@@ -195,9 +173,7 @@ def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "
     """The layout that a worker knows from its net.
 
     Args:
-        updater: knows the parameters and their multipliers.
         places: each table's name and interval of the flat buffers.
-        folder: see Layout.
     """
     return Layout(updater.params.dtype.name, tuple(
         Place(name, place.start, place.stop, tuple(updater.segments(place, place.start))) for name, place in places),

@@ -85,12 +85,7 @@ class Group:
         return Request.completed(f"rank {self.rank}: a sum")
 
     def wait(self, request: Request, label: str) -> None:
-        """Wait for what was started, and count the time.
-
-        Args:
-            request: of this group.
-            label: what a timeline calls it.
-        """
+        """Wait for what was started, and count the time under a label."""
         self.timers.wait(request, label)
 
     def sum(self, array: np.ndarray) -> None:
@@ -103,10 +98,7 @@ class Group:
 
     def swap(self, sent: np.ndarray, received: np.ndarray) -> None:
         """Send block r to rank r, and take the block that it sends to this rank.
-
-        Args:
-            sent, received: contiguous, first axis ``n_ranks``; all blocks alike on all ranks.
-        """
+        Both contiguous, first axis ``n_ranks``; all blocks alike on all ranks."""
         self.exchange(*self._swapped(sent, received))
 
     def iswap(self, sent: np.ndarray, received: np.ndarray) -> Request:
@@ -114,11 +106,7 @@ class Group:
         return self.iexchange(*self._swapped(sent, received))
 
     def exchange(self, sent: Arrays, received: Arrays) -> None:
-        """Send an array to each of some ranks, and receive one from each of some; as long as the other side's.
-
-        Args:
-            sent, received: rank → contiguous array.
-        """
+        """Send an array to each of some ranks, and receive one from each of some; as long as the other side's."""
         self._post(sent, received)()
 
     def iexchange(self, sent: Arrays, received: Arrays) -> Request:
@@ -153,9 +141,7 @@ class SharedMapping:
     In ``reshape`` a rank that failed to build its net would leave the others waiting for it.
 
     Args:
-        group: the ranks of the replica.
         shape: of the array, the same on all ranks.
-        dtype: of the array.
     """
 
     def __init__(self, group: Group, shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -25,11 +25,7 @@ MOST_PLANNED = 4096  # ranks, in half a minute
 
 def add_machine_flags(flags: Flags, can_measure: bool = False) -> None:
     """Add what the planner needs to know of the machine.
-
-    Args:
-        flags: a command's.
-        can_measure: whether its ranks are there to measure it.
-    """
+    ``can_measure``: whether the command's ranks are there to measure it."""
     words = {MEASURED: 0.0} if can_measure else {}
     kind, or_measured = number(1, MOST_SPEED, **words), "; measured: at the start" if can_measure else ""
     flags.flag("link_bandwidth", LINK, f"bytes/s of a node's port, for the planner{or_measured}", kind=kind)
@@ -41,7 +37,6 @@ def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -
 
     Args:
         options: the command line's; what is to be measured is assumed here.
-        n_ranks: all of them.
         n_images: of each.
         ranks_per_node: as many on every node.
     """
@@ -54,7 +49,6 @@ def plan_of(wanted: str, layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
 
     Args:
         wanted: "auto" or a number.
-        layers: of the net.
         ranks: all of them.
 
     Raises:
@@ -73,10 +67,7 @@ def best_of_all(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
 
     Plans are compared as they are found, with nothing hidden behind computing: of those whose messages can hide it is
     the one that sends less.
-
-    Raises:
-        UserError: a layer is pinned to what it cannot do, or to a number that does not divide the ranks.
-    """
+    Raises UserError if a layer is pinned to what it cannot do, or to a number that does not divide the ranks."""
     counts = [k for k in range(1, ranks.n_ranks + 1) if ranks.n_ranks % k == 0]
     pinned = {layer.pinned_partitions for layer in layers} - {0}
     n_images = round(ranks.n_images * ranks.n_ranks)
@@ -100,10 +91,7 @@ def plan_lines(layers: Sequence[LayerShape], plan: Plan, data_parallel: Plan, ra
     """The table; layers that neither compute products nor send anything are left out.
 
     Args:
-        layers: as the planner had them.
-        plan: what it found.
         data_parallel: the same ranks with every layer replicated.
-        ranks: all of them.
     """
     rows = [("layer", "type", "split", "bytes sent", "seconds", "data parallel", "seconds")]
     for layer in layers:

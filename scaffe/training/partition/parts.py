@@ -54,9 +54,7 @@ class RankParts:
     Args:
         rewritten: the rank's net; its products by outputs still count all outputs (``own_outputs`` mends that).
         originals: layer name → the whole net's message.
-        group: the ranks of the replica.
         replicas: the replica's number, and how many there are.
-        is_training: whether the net is trained.
         batch: images of all ranks, if these share them out unevenly; else 0.
     """
 

@@ -45,8 +45,6 @@ def with_links(ranks: Ranks, communicator: Communicator, layers: Sequence[LayerS
 
     Args:
         ranks: everything else of them is kept; that of links, too, where all are on one node.
-        communicator: all ranks.
-        layers: of the net that is to be trained.
 
     Returns:
         the same on all ranks: the speeds of the slowest, while all work.
@@ -90,9 +88,7 @@ def timed(layers: Sequence[LayerShape], net: Net, communicator: Communicator) ->
     """Layers with the seconds that an image takes, measured on the whole net. Called by all ranks.
 
     Args:
-        layers: of the net.
         net: built, with parameters and data.
-        communicator: all ranks, which compute at once.
     """
     taken = np.zeros(len(net.nodes))
     for _again in range(2):  # the first time is not counted

@@ -18,11 +18,6 @@ class IntraReplicaSums(IntraReplica):
     """Sums over a replica's ranks, bucket by bucket, on the helper thread.
 
     A bucket's layers are handed on when the next bucket is started, so that all ranks do so in the same order.
-
-    Args:
-        net: the rank's.
-        communicator: the replica's ranks.
-        timers: count the waiting.
     """
 
     acts = True

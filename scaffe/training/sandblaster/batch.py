@@ -59,11 +59,6 @@ def feeds_of(net: Net) -> list[PortionFeed]:
 def batch_of(feeds: Sequence[PortionFeed], given: Any, iteration: int) -> Batch:
     """The batch of an iteration: all images, always the same; or ``lbfgs_param``'s number of them, one after another.
 
-    Args:
-        feeds: of the training net's data layers.
-        given: the LbfgsParameter message.
-        iteration: iterations done before.
-
     Raises:
         UserError: all images are wanted, and data layers do not agree on how many there are.
     """

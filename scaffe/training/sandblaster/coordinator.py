@@ -36,16 +36,10 @@ class Coordinator:
     """Runs the optimizer and assigns portions, message by message. No threads, no MPI.
 
     Args:
-        optimiser: asks for commands and passes.
-        portions: shares a pass out.
         n_replicas: the first ranks are replicas.
-        shards: the ranks that hold shards.
         in_order: gradients are summed in the portions' order.
-        send: sends a message to a rank.
-        clock: seconds.
 
     Attributes:
-        optimiser, portions: as given.
         seconds: processor time that it has taken.
     """
 

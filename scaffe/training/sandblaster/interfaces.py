@@ -161,10 +161,7 @@ class SandblasterFaultTolerance(FaultTolerance):
         """Run something; what replicas do together after a synchronization in it is repeated if one is lost meanwhile.
 
         It counts if all that are left have come to its end: they agree on that, so that all do it again or none.
-
-        Raises:
-            RankLost: a rank is lost where replicas had not synchronized.
-        """
+        Raises RankLost if a rank is lost where replicas had not synchronized."""
         while True:
             before, is_whole = self.n_synchronized, True
             try:

@@ -23,10 +23,7 @@ class Loop:
     """Runs phases on one replica.
 
     Args:
-        service: carries messages.
-        replica: this rank's.
         n_shards: how many shards hold the parameters.
-        timers: count the waits.
         compute: from a first visit and a number of images to the loss; leaves the gradients in the replica's ``diff``.
     """
 
@@ -41,7 +38,6 @@ class Loop:
         """Take part in a phase; at once back if it is over.
 
         Args:
-            phase: its number.
             begin: on the coordinator's rank, what it is.
         """
         if begin is not None:

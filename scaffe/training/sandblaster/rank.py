@@ -48,9 +48,6 @@ class RankStatistics:
 def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics], coordinating: float) -> list[str]:
     """The statistics as lines of the log.
 
-    Args:
-        optimiser, portions: the coordinator's.
-        ranks: every replica's figures.
         coordinating: processor time that the coordinator took, in seconds.
     """
     done, pairs, pace = optimiser.progress, optimiser.pairs, portions.pace
@@ -109,12 +106,7 @@ def objective_of(param: Any) -> Objective:
 class Rank:
     """One rank's parts, and the service that carries their messages. All ranks make one, at the same time.
 
-    Args:
-        world: all ranks.
-        layout: the vectors.
-
     Attributes:
-        service: carries the messages.
         host, replica, coordinator: its parts; None for those that it has not.
     """
 
@@ -191,10 +183,7 @@ class Rank:
 
     def _lose(self, rank: int) -> None:
         """Another rank is dead.
-
-        Raises:
-            CommError: it was the only rank with the coordinator, or with a shard.
-        """
+        Raises CommError if it was the only rank with the coordinator, or with a shard."""
         if rank == COORDINATOR_RANK or rank in self.layout.shards:
             what = "the coordinator" if rank == COORDINATOR_RANK else "a shard of all vectors"
             raise CommError(f"rank {self._world.rank}: rank {rank} is lost, which had {what}; -resume auto goes on "

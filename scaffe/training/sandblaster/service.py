@@ -28,7 +28,6 @@ class Service:
 
     Args:
         world: all ranks; nobody else uses its messages.
-        dtype: of the vectors.
         fault_tolerant: messages that work after a loss, where the ranks that are left continue; otherwise None.
 
     Attributes:
@@ -75,7 +74,6 @@ class Service:
         """Return when a condition on the parts holds.
 
         Args:
-            condition: looks at the parts.
             what: named in the error.
             timeout: seconds; None for the communicator's patience.
 

@@ -33,10 +33,6 @@ class InStep:
 
         Args:
             level: what this rank wants; the highest of all ranks' counts. 0 for nothing.
-            iteration: iterations done before this one.
-
-        Returns:
-            what all ranks do after this iteration.
         """
         agreed = np.array([level], np.int32)
         if self.peers.n_ranks > 1:
@@ -79,7 +75,6 @@ class EagerUpdate:
 
         Args:
             bucket: one that was taken, or some rows of it: then ``place`` is their interval.
-            rate, iteration: as for ``apply``.
         """
         raise NotImplementedError
 
@@ -99,14 +94,12 @@ class Strategy:
     every layer; ``gradients_ready``; ``apply``. ``synchronize_parameters`` is called before anyone reads parameters.
 
     Args:
-        replica: what this rank trains, and its way to the other ranks.
         state: where parameters and histories are; by default the root owns them.
         in_step: which ranks are in step; by default all workers.
 
     Attributes:
         roles: what each rank does, decided before nets are built.
         fault_tolerance_type: makes ``fault_tolerance``, and answers questions about it before nets are built.
-        replica, state, in_step: as given.
         fault_tolerance: what happens when a rank is lost.
         eager: how layers are updated within backward, which memory plans ask for.
         is_last_pass: whether gradients are complete after this pass (``iter_size``).
@@ -159,12 +152,7 @@ class Strategy:
         """After the last pass."""
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Update the parameters.
-
-        Args:
-            rate: the learning rate.
-            iteration: iterations done before this one.
-        """
+        """Update the parameters at a learning rate, after so many iterations."""
 
     def synchronize_parameters(self) -> None:
         """Bring the newest parameters to every rank; called before a test, a snapshot and the end."""
@@ -178,10 +166,7 @@ class Strategy:
 
     def iterate(self, rate: float, iteration: int) -> float:
         """Run the ``iter_size`` passes of one iteration; the arguments are those of ``apply``.
-
-        Returns:
-            this rank's mean loss over the passes.
-        """
+        Returns this rank's mean loss over the passes."""
         replica, loss = self.replica, 0.0
         self.before_iteration(rate, iteration)
         replica.net.clear_param_diffs()

@@ -14,7 +14,6 @@ class Broadcast(ParameterTransfer):
     """Broadcasts the root's parameters to every rank before forward; nobody computes meanwhile (S-Caffe, 4.1).
 
     Args:
-        replica: this rank's replica.
         buckets: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``wait_all``.
     """
 
@@ -48,12 +47,7 @@ class Broadcast(ParameterTransfer):
 
 
 class Reduction(GradientTransfer):
-    """Reduces the gradients to the root after backward, all at once.
-
-    Args:
-        replica: this rank's replica.
-        buckets: which intervals have gradients that an update uses.
-    """
+    """Reduces the gradients to the root after backward, all at once."""
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
@@ -87,7 +81,6 @@ class Pending:
     """The requests under way, at most one per bucket.
 
     Args:
-        replica: this rank's replica; its timers count the waiting.
         kind: the requests' name in a timeline ("broadcast").
     """
 

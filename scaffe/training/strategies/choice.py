@@ -22,9 +22,6 @@ def look_up(name: str, algorithm: str, communicator: Communicator, on_device: bo
     """The strategy of a name.
 
     Args:
-        name: a strategy's, or "auto".
-        algorithm: the collective algorithm that it is to use.
-        communicator: all ranks; ``auto`` goes by where they are.
         on_device: whether nets compute on GPUs, which ``auto`` goes by too.
         solver_type: the solver's; "" or one that an update rule carries out goes with most strategies.
 

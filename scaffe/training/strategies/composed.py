@@ -104,9 +104,7 @@ class EagerTransfer(EagerUpdate):
     """Sums a bucket, updates it and sends it, while backward waits.
 
     Args:
-        replica: this rank's.
         buckets: those that are taken are left out of them.
-        parameters, gradients: the policies by which a bucket is sent and summed.
     """
 
     def __init__(self, replica: Replica, buckets: Buckets, parameters: ParameterTransfer,

@@ -18,10 +18,6 @@ from scaffe.training.strategies.state_placement import StatePlacement
 class FaultTolerance:
     """Training ends when a rank is lost.
 
-    Args:
-        replica: this rank's.
-        state: where parameters and histories are.
-
     Attributes:
         why_not_fault_tolerant: says why training ends with a lost rank; empty where it continues.
         recovers_in_place: whether the strategy continues by itself, and calls ``on_shrink``; otherwise the ranks that
@@ -46,10 +42,7 @@ class FaultTolerance:
 
     def guard(self, call: Callable[[], None]) -> None:
         """Run an observer's method; where the strategy recovers in place, again if a rank is lost meanwhile.
-
-        Args:
-            call: may synchronize parameters, and then act together with the other ranks.
-        """
+        ``call`` may synchronize parameters, and then act together with the other ranks."""
         call()
 
     def abandon(self) -> None:
@@ -57,19 +50,12 @@ class FaultTolerance:
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """After a loss: who gives which part of parameters and histories. Called by all ranks that are left.
-
-        Args:
-            left: those, by their old numbers, ascending.
-            communicator: theirs.
-        """
+        ``left``: those, by their old numbers, ascending."""
         raise NotImplementedError
 
     def recovery_values(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """What this rank gives as a part: parameters and, where the part is whole, histories; flat.
-
-        Args:
-            part: one of ``recovery_sources``, of which this rank is the giver.
-        """
+        ``part``: one of ``recovery_sources``, of which this rank is the giver."""
         raise NotImplementedError
 
 

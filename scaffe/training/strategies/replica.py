@@ -42,14 +42,8 @@ class IntraReplica:
         yield from ((1.0, place) for place in places)
 
     def sum_of_squares(self, gradient: np.ndarray) -> float | None:
-        """Of the replica's whole gradient, for clipping. Called by all its ranks.
-
-        Args:
-            gradient: this rank's, flat.
-
-        Returns:
-            the sum; None where the rank has the whole gradient.
-        """
+        """Of the replica's whole gradient, for clipping. Called by all its ranks. None where the rank has the whole
+        gradient."""
         return None
 
 
@@ -63,13 +57,10 @@ class Replica:
     """What a strategy trains: this rank's net, its updater, and the way to the other ranks.
 
     Attributes:
-        net, updater, timers: this rank's.
         communicator: the workers, the ranks that hold nets; where ranks share a net, those with the same part of it.
         iter_size: passes whose gradients are accumulated for one update.
         algorithm: the collective algorithm that sums gradients ("mpi", "CB-8", "auto"); it also sends parameters if it
             can.
-        options: the command line's other options, by name.
-        role: what this rank does; None for a worker among workers.
         intra_replica: sums gradients over the ranks that share the net, before they are summed over ``communicator``.
     """
 

@@ -27,10 +27,8 @@ class Role:
         kind: "worker": it holds a replica of the net, or a part of one, and trains it; "server": it holds parameters
             for the workers, builds no net and reads no data.
         replica: the number of its replica; of a server, its number among the servers.
-        n_replicas: how many replicas there are.
         share: which part of the data its replica reads.
         ranks: the ranks of its kind.
-        world: all ranks of the job.
         division: how ranks share nets; None: every worker has a whole one.
     """
 
@@ -47,7 +45,6 @@ class Role:
         """A worker whose net is a replica of its own, and whose share of the data is that of its rank.
 
         Args:
-            communicator: the workers.
             options: the command line's; its ``scal`` says whether the batch is shared out.
             world: all ranks of the job, if some are no workers.
         """
@@ -96,21 +93,13 @@ class Roles:
 
     def place(self, communicator: Communicator, options: Any) -> Role:
         """Give this rank its role, with its share of the data. Called by all ranks.
-
-        Args:
-            communicator: all ranks.
-            options: the command line's, by name.
-
-        Raises:
-            ExpectedError: on all ranks, if the options do not fit the ranks.
-        """
+        Raises ExpectedError on all ranks, if the options do not fit the ranks."""
         return Role.worker(communicator, options)
 
     def options_for(self, options: Any, kinds: Sequence[str | None]) -> Any:
         """The options with which ranks are placed after a loss, or after others have joined.
 
         Args:
-            options: the command line's.
             kinds: what each of these ranks was, as a Role has it; None for one that has just joined.
 
         Raises:
@@ -119,13 +108,7 @@ class Roles:
         return options
 
     def serve(self, role: Role, param: Any, options: Any) -> int:
-        """Take part in training as a rank that is no worker, until it ends. Returns the exit code.
-
-        Args:
-            role: what ``place`` returned.
-            param: the SolverParameter message.
-            options: the command line's, by name.
-        """
+        """Take part in training as a rank that is no worker, until it ends. Returns the exit code."""
         raise NotImplementedError
 
     def server(self, role: Role, param: Any, options: Any) -> RecoverableRank:
@@ -137,8 +120,6 @@ def place_servers(communicator: Communicator, options: Any, n_servers: int) -> R
     """Make the last ranks servers, which have no net, and the others workers. Called by all ranks.
 
     Args:
-        communicator: all ranks.
-        options: the command line's.
         n_servers: at least 1, and fewer than there are ranks.
     """
     n_workers = communicator.n_ranks - n_servers

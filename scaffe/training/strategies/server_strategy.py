@@ -32,7 +32,6 @@ class ServerStrategy(Strategy):
     Subclasses say how the server keeps the parameters (``roles``), and when to pull and to push.
 
     Attributes:
-        how: how the server keeps the parameters.
         buckets: the layers whose parameters are one table each.
         tables: the parameters on the server, from ``begin`` on.
         statistics: what this worker has done.
@@ -145,12 +144,10 @@ class EagerTables(EagerUpdate):
     """Tables that are pushed right after their layers' backward, and pulled before their forward.
 
     Args:
-        replica: what is trained.
         buckets: a table each.
         update: pushes a table; takes its bucket (or some rows of it), its number, and the iteration.
         pull_again: pulls a table with the values that it was pulled with last; None where the shards may have others.
         always: whether a table is pulled before every forward.
-        own_updaters: see EagerUpdate.
 
     Attributes:
         numbers: of all tables, by the first layer.

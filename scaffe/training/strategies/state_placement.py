@@ -27,7 +27,6 @@ class StatePlacement:
     """Parameters lie in the nets, and each rank holds the histories of what it owns.
 
     Args:
-        replica: this rank's.
         owned_by: who owns what; by default the root owns everything.
         copied: intervals that another rank owns, and that this one updates too, so that they outlive the other.
     """
@@ -45,28 +44,21 @@ class StatePlacement:
 
     def parameters(self) -> np.ndarray:
         """The parameters as a snapshot saves them. Called by all ranks, after ``synchronize_parameters``.
-
-        Returns:
-            (n_elems,), the net's own buffer or a copy, whole on rank 0 at least.
-        """
+        Returns (n_elems,), the net's own buffer or a copy, whole on rank 0 at least."""
         net = self.replica.net
         net.params.fetch_all()
         return net.params.whole(net.context.kernels.to_host)
 
     def histories(self) -> list[np.ndarray]:
         """The update rule's whole histories, for a snapshot. Called by all ranks.
-
-        Returns:
-            on rank 0 one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere an
-            empty list.
-        """
+        Returns, on rank 0, one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere
+        an empty list."""
         return gather_histories(self.replica.updater, self.replica.communicator)
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """Take over a part of one of the update rule's histories, before ``begin``; the parts need not be this rank's.
 
         Args:
-            index: which history.
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """
@@ -100,8 +92,6 @@ class ReplicatedState:
     messages.
 
     Args:
-        replica: this rank's; its options say whether copies are kept.
-        owned_by: the intervals that a rank owns.
         frozen: those that gradients never change, which are never summed; the root owns them.
 
     Attributes:

@@ -53,7 +53,6 @@ def plan_buckets(places: Sequence[tuple[int, slice]], n_bytes_per_elem: int, max
     Args:
         places: (layer index, its interval in elements) in layer order. Layers that are not sent are left out; the gap
             that such a layer leaves ends a bucket.
-        n_bytes_per_elem: of the flat buffer.
         max_bytes: with 0 every layer is a bucket by itself.
     """
     buckets: list[Bucket] = []
@@ -157,7 +156,6 @@ class Buckets:
         collectives: names of the collectives that will run on the buckets; "auto" depends on them.
 
     Attributes:
-        all: the buckets in layer order.
         layers: the same parameters with every layer as a bucket by itself.
         together: those of the buckets that are not updated within backward.
         runs: their parameters in as few intervals as possible.

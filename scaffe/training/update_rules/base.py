@@ -21,8 +21,6 @@ class Hyper:
     """The numbers of one update, the same for all parameters.
 
     Attributes:
-        rate: the learning rate of this iteration.
-        decay: the weight decay.
         l1: L1 decay, by the weights' signs, instead of L2 decay, by the weights.
         scale: factor on every gradient before anything else: 1 / (iter_size · ranks), times those of loss scaling and
             clipping.
@@ -40,9 +38,6 @@ class Hyper:
 
 class UpdateRule:
     """The arithmetic of one solver type on flat arrays. Subclasses override ``update``.
-
-    Args:
-        param: the SolverParameter message (momentum, delta, ...).
 
     Attributes:
         n_histories: how many arrays of the parameters' length the rule keeps between updates.
@@ -95,7 +90,6 @@ class UpdatePlan:
     """Applies a rule to the same segments at every update: one compiled call per segment.
 
     Args:
-        rule: the update rule.
         segments: the intervals to update, each with its lr_mult and decay_mult.
     """
 
@@ -108,7 +102,6 @@ class UpdatePlan:
 
         Args:
             w, g, histories: parameters, summed gradients, histories: flat arrays of one length and floating dtype.
-            hyper: the numbers of this update.
             factor: multiplies every gradient, in addition to ``hyper.scale``.
         """
         for s in self._segments:

@@ -18,11 +18,6 @@ class SharedNorm(BatchNorm):
 
     The ranks exchange sums of x and x^2 forward, of gy and gy y backward: two numbers a channel, in float64.
     Bottom and top: (own images, C, ...) or (G, C, own rows, W). Nothing is fused with it.
-
-    Args:
-        param: the whole layer's message.
-        context: the net's.
-        group: the ranks of the replica.
     """
 
     def __init__(self, param: Any, context: Context, group: Group) -> None:

@@ -20,11 +20,7 @@ from scaffe.training.partition.sharding import AXES
 
 def labels_here(labels: np.ndarray, own: slice) -> tuple[np.ndarray, np.ndarray]:
     """The images whose labels are among a rank's own classes, and the columns of these labels' scores there.
-
-    Args:
-        labels: (G,), integers.
-        own: the rank's classes.
-    """
+    ``labels``: (G,), integers."""
     here = np.flatnonzero((labels >= own.start) & (labels < own.stop))
     return here, labels[here] - own.start
 
@@ -34,12 +30,6 @@ class AccuracyByClasses(Accuracy):
 
     The ranks exchange each image's label's score, and how many of their own classes score as high.
     Bottoms: scores (G, own classes); labels of all images. Tops: as Accuracy's.
-
-    Args:
-        param: the whole layer's message.
-        context: the net's.
-        group: the ranks of the replica.
-        n_classes: all of them.
     """
 
     def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
@@ -78,12 +68,6 @@ class LossByClasses(LossLayer):
 
     The ranks exchange each image's largest score, the sum of its exponentials and its label's score. Bottoms: scores
     (G, own classes); labels of all images. Top: the loss, the same on every rank.
-
-    Args:
-        param: the whole layer's message.
-        context: the net's.
-        group: the ranks of the replica.
-        n_classes: all of them.
     """
 
     def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
@@ -130,9 +114,7 @@ class SharedDraws:
 
     Args:
         stream: every rank has its own copy.
-        group: the ranks of the replica.
         replicas: the replica's number, and how many there are.
-        bottom: the blob that the numbers are for.
         cut: how it is cut, a key of AXES; None where it has own images.
         length: of the whole blob along the axis that is cut.
         batch: images of all ranks, if these share them out unevenly; else 0.

@@ -21,7 +21,6 @@ class ConcatSlice(Redistribution):
     """What both layers do: bring own places of the parts to own places of the whole, and back.
 
     Args:
-        param, context, group, cut: see Redistribution.
         index_map: of the whole blobs.
     """
 

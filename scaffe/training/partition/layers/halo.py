@@ -19,7 +19,6 @@ class _Bordered(Redistribution):
     """What both layers know: which part of the axis each rank owns, and which part its outputs are computed from.
 
     Args:
-        param, context, group, length: see Redistribution.
         window: of the layer between.
 
     Attributes:

@@ -55,9 +55,6 @@ class ProductByInputs(Layer):
     one's gradient is gathered. The results do not depend on when messages come.
 
     Args:
-        param: the whole layer's message.
-        context: the net's.
-        group: the ranks of the replica.
         gives_whole: whether the top lies whole (tests); there is no backward then.
 
     Attributes:
@@ -166,8 +163,6 @@ class GatherGemmOverlap(InnerProduct):
 
     Args:
         param: the rank's message, which counts own outputs.
-        context: the net's.
-        gather: brings the bottom.
 
     Attributes:
         pieces: images, and the plan of their product; from ``reshape`` on.

@@ -49,9 +49,6 @@ class HaloOverlap(Layer):
 
     Args:
         param: the layer's message, without padding of rows.
-        context: the net's.
-        make: makes a layer of the message's type.
-        halo: brings the bottom.
 
     Attributes:
         bands: the interior, and then the borders; from ``setup`` on.

@@ -26,9 +26,6 @@ class Redistribution(Layer):
     """The base of all redistributions: the ranks, and how the blob is cut.
 
     Args:
-        param: names the layer and its blobs.
-        context: the net's.
-        group: the ranks of the replica.
         length: of the whole blob along the axis that is cut; 0 where the bottom says it.
         cut: a key of AXES.
     """

@@ -22,7 +22,6 @@ class Absent(Layer):
 
     Args:
         param: the layer's message, without fillers.
-        context: the net's.
 
     Attributes:
         whole_shapes: of the parameters, of which there is nothing here.
@@ -69,12 +68,7 @@ class Absent(Layer):
 
 
 def single_rank_portions(layer: Any, made: Layer) -> list[tuple[Portion, Any]]:
-    """The portion of each parameter that a rank has, with the filler of the whole.
-
-    Args:
-        layer: the whole layer's message.
-        made: the rank's layer.
-    """
+    """The portion of each parameter that a rank has, with the filler of the whole."""
     is_here = not isinstance(made, Absent)
     shapes = made.whole_shapes if isinstance(made, Absent) else [blob.shape for blob in made.blobs]
     options = next((getattr(layer, field) for field in FILLED if layer.HasField(field)), None)

@@ -73,7 +73,6 @@ class Ranks:
         """The cost of a rank's messages among ranks whose numbers span so many.
 
         Args:
-            n_bytes: of all its messages.
             n_messages: that follow one another.
             span: consecutive ranks, from the first of a node on.
             is_summed: whether it adds what it receives, as much as it sends.

@@ -41,8 +41,6 @@ def portions(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...
     """The portions of a layer's parameters.
 
     Args:
-        layer: the whole layer's message.
-        kind: how it is shared.
         length: of the whole bottom along the axis that is cut; any number where it is not.
         shapes: of the parameters that the rank has.
         columns: the rank's part of an axis.
@@ -131,7 +129,6 @@ class Rewritten:
     """One rank's net.
 
     Attributes:
-        message: the NetParameter.
         shardings: layer name → kind, in this net.
         redistributions: name of a layer between → (how its bottom lies, how its top lies).
         windows: name of a layer between that exchanges or crops halos, and of the layer with the windows → these.
@@ -152,7 +149,6 @@ def rewrite(message: Any, shardings: Mapping[str, str], is_training: bool) -> Re
     Args:
         message: a NetParameter with Split layers, as ``graph.prepare`` makes it; left as it is.
         shardings: layer name → kind in training; other layers are replicated, in tests they follow their bottoms.
-        is_training: whether the net is trained.
     """
     made = Rewritten(type(message)())
     made.message.CopyFrom(message)

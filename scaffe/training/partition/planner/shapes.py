@@ -63,10 +63,7 @@ class LayerShape:
 
     def allowed(self, n_partitions: int) -> tuple[str, ...]:
         """The kinds that it may have among so many ranks.
-
-        Raises:
-            UserError: it is pinned to what it cannot do, or to another number of ranks.
-        """
+        Raises UserError if it is pinned to what it cannot do, or to another number of ranks."""
         if n_partitions == 1:
             return (REPLICATED,)
         if self.pinned_partitions not in (0, n_partitions):

@@ -104,9 +104,6 @@ def iteration_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks, is
     """Seconds of an iteration of a plan.
 
     Args:
-        layers: of the net.
-        plan: of these layers, for these ranks.
-        ranks: with the plan's number of partitions.
         is_still: whether layers compute nothing while what lies between them travels.
     """
     steps, port, now = list(_steps(layers, plan, ranks)), Port(), 0.0

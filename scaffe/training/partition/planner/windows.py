@@ -64,9 +64,7 @@ class Window:
         """Those of some outputs that are computed from own elements and padding alone; of no length if none is.
 
         Args:
-            outputs: neighbours.
             own: the elements that the rank has.
-            length: of the whole bottom.
         """
         start, stop = outputs.start, outputs.stop
         if own.start > 0:
@@ -126,7 +124,6 @@ def window_of(layer: Any, kind: str) -> Windows | None:
 
     Args:
         layer: the LayerParameter message, of four-axis images.
-        kind: how the ranks share it.
     """
     if layer.type == "LRN":
         within = layer.lrn_param.norm_region == WITHIN_CHANNEL

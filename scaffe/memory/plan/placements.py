@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
 from scaffe.memory.plan.greedy import Ways, least_bytes, within
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError, Plan
-from scaffe.memory.plan.schedule import predict, schedule
+from scaffe.memory.plan.schedule import least_seconds, placed, predict, schedule, visits_within
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 
@@ -61,6 +62,7 @@ MOST_DRAWN, MOST_IN_VAIN = 2000, 600  # changes that are tried, and those in a r
 MOST_VISITS = 200_000  # changes times tensors: the time to judge a change grows with the number of tensors
 MOST_CHANGED = 3  # tensors at once: one may have to be offloaded for what another gains
 ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
+ROUNDED = 1 - 1e-9  # of a lower bound, for sums that are rounded in another order
 TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, by the memory's speed
 
 
@@ -71,13 +73,24 @@ class Search:
     iteration: Iteration
     n_bytes: int
     bandwidth: Bandwidth
+    judged: set[tuple[Choice, ...]] = field(default_factory=set)
 
-    def seconds(self, choices: Sequence[Choice]) -> float:
-        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit."""
+    def seconds(self, choices: Sequence[Choice], below: float = inf) -> float:
+        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit, or take
+        no less than ``below``, which falls from call to call, as a bound says or the same choices have shown."""
+        if below < inf:
+            n_judged = len(self.judged)
+            self.judged.add(tuple(choices))
+            if len(self.judged) == n_judged:
+                return inf
         try:
-            plan = schedule(self.iteration, choices, self.n_bytes, self.bandwidth)
+            visits = visits_within(self.iteration, choices, self.n_bytes)
         except MemoryTooSmallError:
-            return float("inf")
+            return inf
+        least, moving = least_seconds(self.iteration, visits, self.bandwidth)
+        if (least + TOLL * moving) * ROUNDED >= below:
+            return inf
+        plan = placed(self.iteration, choices, visits, self.n_bytes, self.bandwidth)
         found = predict(self.iteration, plan, self.bandwidth)
         return found.seconds + TOLL * (found.offloaded / self.bandwidth.out + found.fetched / self.bandwidth.back)
 
@@ -94,7 +107,7 @@ class Search:
             trial = list(found)
             for number, able in draw.choices(free, k=draw.randint(1, MOST_CHANGED)):
                 trial[number] = draw.choice(able)
-            seconds, in_vain = self.seconds(trial), in_vain + 1
+            seconds, in_vain = self.seconds(trial, best), in_vain + 1
             if seconds < best:
                 best, found, in_vain = seconds, trial, 0
         return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from scaffe.memory.plan.greedy import Needs, needs
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 
-MOVES = {Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN}
+MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
 MARGIN = 1.25  # moves may take so much longer than estimated before a step waits
 
 
@@ -51,11 +52,36 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
     Raises:
         MemoryTooSmallError: if the choices need more in some step.
     """
+    return placed(iteration, choices, visits_within(iteration, choices, n_bytes), n_bytes, bandwidth, lent)
+
+
+Visits = tuple[Needs, list[_Visit]]
+
+
+def visits_within(iteration: Iteration, choices: Sequence[Choice], n_bytes: int) -> Visits:
+    """The tensors' stays in memory with these choices. Raises MemoryTooSmallError if they need more in some step."""
     need = needs(iteration, choices)
     if max(need.n_bytes, default=0) > n_bytes:
         raise MemoryTooSmallError(f"these choices need {max(need.n_bytes):,} bytes, the limit is {n_bytes:,}")
+    numbers = range(len(iteration.tensors))
+    return need, [each for number in numbers for each in _visits(iteration, choices, need, number)]
+
+
+def least_seconds(iteration: Iteration, found: Visits, bandwidth: Bandwidth) -> tuple[float, float]:
+    """Of any plan with these stays: what an iteration takes at least, and what its moves take together, in seconds. It
+    takes as long as its steps and recomputing do, and as the moves in one queue, for all of which it waits."""
+    need, visits = found
+    compute = sum(iteration.seconds) + sum(map(iteration.recompute_seconds, chain(*need.recompute.values())))
+    out = sum(iteration.tensors[each.number].n_bytes for each in visits if each.offloads) / bandwidth.out
+    back = sum(iteration.tensors[each.number].n_bytes for each in visits if each.fetches) / bandwidth.back
+    return max(compute, max(out, back) if bandwidth.at_once else out + back), out + back
+
+
+def placed(iteration: Iteration, choices: Sequence[Choice], found: Visits, n_bytes: int, bandwidth: Bandwidth,
+           lent: float = 1.0) -> Plan:
+    """``schedule`` once the stays are known."""
+    need, visits = found
     free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
-    visits = [each for number in range(len(iteration.tensors)) for each in _visits(iteration, choices, need, number)]
     _place_offloads(iteration, visits, free, bandwidth)
     _place_fetches(iteration, visits, free, bandwidth)
     return _plan(iteration, choices, need, visits)

@@ -349,6 +349,6 @@ def test_a_search_among_more_arrays_tries_fewer_changes(monkeypatch, n_layers):
     iteration, tried = chain(n_layers), []
     monkeypatch.setattr(placements, "MOST_VISITS", 4000)
     monkeypatch.setattr(placements, "MOST_IN_VAIN", 4000)
-    monkeypatch.setattr(placements.Search, "seconds", lambda self, choices: tried.append(choices) or 1e9)
+    monkeypatch.setattr(placements.Search, "seconds", lambda self, choices, below=0.0: tried.append(choices) or 1e9)
     placements.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.tensors))
     assert len(tried) == 1 + 4000 // len(iteration.tensors)

@@ -179,20 +179,14 @@ class Recorded:
         return [top.shape for node in self._net.nodes if node.is_source for top in node.tops]
 
 
-class InRecording:
+class InRecording(Tier):
     """A net's tier while a stretch is recorded: it computes again, and moves nothing."""
 
     def __init__(self, tier: Tier) -> None:
-        self.recompute = tier.recompute
+        self._tier = tier
 
-    def before(self, step: int) -> None:
-        """See Tier: nothing."""
-
-    def after(self, step: int) -> None:
-        """See Tier: nothing."""
-
-    def close(self) -> None:
-        """See Tier: nothing."""
+    def recompute(self, step: int) -> None:
+        self._tier.recompute(step)
 
 
 def can_record(layer: Layer) -> bool:

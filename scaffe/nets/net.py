@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.jit.cache import compiling_seconds
@@ -18,7 +18,7 @@ from scaffe.nets.steps import Steps
 Hook = Callable[[int], None]
 
 
-class Tier(Protocol):
+class Tier:
     """Sees to it that what a step uses is in memory. ``Net.steps`` has the steps' numbers.
 
     Layers that run in one pass have all their ``before`` and ``recompute`` before it, and all their ``after`` after it.

@@ -18,16 +18,9 @@ from scaffe.memory.backing.disk import DiskStore
 from scaffe.memory.backing.file_backed import FileBackedMemory, file_backed_zeros
 from scaffe.memory.backing.pinned import PinnedStore, pinned_store
 from scaffe.memory.options import n_bytes, shown
+from scaffe.memory.problem import device_bytes
 from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
-from scaffe.memory.problem.device_bytes import (
-    bytes_of_test_blobs,
-    bytes_of_test_net,
-    scratch_bytes,
-    unmovable_on_device,
-    update_bytes,
-    whole_on_device,
-)
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import share_arena
@@ -182,7 +175,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
         info("Memory: -spill does not apply: below a device's memory lies this machine's")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
-    whole = _taken_on_device(solver) + whole_on_device(solver.net)
+    whole = _taken_on_device(solver) + device_bytes.whole_on_device(solver.net)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit))
@@ -205,8 +198,8 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 
 def _taken_on_device(solver: Solver) -> int:
     """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
-    updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
-    return updates + solver.strategy.state.kept_bytes + sum(map(bytes_of_test_net, solver.test_nets))
+    updates = sum(shard.n_bytes for shard in solver.updater.everything) + device_bytes.update_bytes(solver.net)
+    return updates + solver.strategy.state.kept_bytes + sum(map(device_bytes.bytes_of_test_net, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:
@@ -214,7 +207,7 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
-    has = buffers + copies + scratch_bytes() + sum(map(bytes_of_test_blobs, solver.test_nets))
+    has = buffers + copies + device_bytes.scratch_bytes() + sum(map(device_bytes.bytes_of_test_blobs, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 
@@ -224,7 +217,7 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     use_sign_masks(net)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
     state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
-    unmovable = unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
+    unmovable = device_bytes.unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
     iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)

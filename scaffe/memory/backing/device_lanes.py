@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
+from scaffe.memory.backing.store import ArrayMemory
 
 
 class CopyLane:
@@ -44,7 +45,7 @@ def _mark(stream: Any) -> Any:
     return event
 
 
-class DeviceArena:
+class DeviceArena(ArrayMemory):
     """See ArrayMemory. Nothing is taken or given back: a tensor's memory is its own while the plan has it there.
 
     Attributes:
@@ -63,15 +64,6 @@ class DeviceArena:
             raise ValueError("arrays on a device lie in one memory")
         self.arrays[:] = [self._memory[start:start + n_bytes]
                           for start, n_bytes in zip(offsets, self._lengths, strict=True)]
-
-    def take(self, number: int) -> None:
-        """See ArrayMemory: nothing to do."""
-
-    def drop(self, number: int) -> None:
-        """See ArrayMemory: nothing to do."""
-
-    def give_back(self) -> None:
-        """See ArrayMemory: nothing to do."""
 
 
 class DeviceClock:

@@ -12,17 +12,18 @@ from scaffe.memory.backing.disk_lanes import DiskLane, DiskLanes, Move
 from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.speeds import disk_speed
-from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Record
-from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.plan.layout import Layout, fitted
-from scaffe.memory.plan.placements import Placement
-from scaffe.memory.plan.plan import Plan
-from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Opened, PersistentTensors
+from scaffe.memory.plan import greedy, layout
+from scaffe.memory.problem.iteration import Bandwidth
 from scaffe.memory.problem.tensors import StateTensor
 
 
 class DiskStore:
-    """See BackingStore. ``backed``: memory that the spill file backs, and what lies in it already."""
+    """See BackingStore: activations lie in one memory if they fit, and all else has pages of its own. ``backed``:
+    memory that the spill file backs, and what lies in it already."""
+
+    least_bytes = staticmethod(greedy.least_bytes)
+    fitted = staticmethod(layout.fitted)
 
     def __init__(self, backed: FileBackedMemory) -> None:
         self._backed = backed
@@ -31,34 +32,16 @@ class DiskStore:
         """See BackingStore: of the file's disk."""
         return disk_speed(self._backed.file)
 
-    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> Pages:
+    def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
         pages = Pages(lengths)
         for each in state:
             pages.adopt(each.memory)
-        return pages
-
-    def mover(self, memory: ArrayMemory) -> Mover:
-        return Mover(memory, self._backed)
-
-    def persistent(self, names: dict[int, str], memory: ArrayMemory,
-                   state: Sequence[StateTensor]) -> FilePersistentTensors:
-        first = len(memory.arrays) - len(state)
-        refreshed = [i for i, each in enumerate(state, first) if each.is_refreshed]
-        return FilePersistentTensors(names, memory, self._backed, refreshed)
-
-    def clock(self) -> HostClock:
-        return HostClock()
-
-    def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
-               n_blobs: int) -> tuple[Plan, Layout]:
-        """See BackingStore: activations lie in one memory if they fit, and all else has pages of its own."""
-        return fitted(iteration, place, n_bytes, bandwidth, n_blobs)
-
-    def least_bytes(self, iteration: Iteration) -> int:
-        return least_bytes(iteration)
+        refreshed = [i for i, each in enumerate(state, len(lengths)) if each.is_refreshed]
+        return Opened(pages, Mover(pages, self._backed),
+                      FilePersistentTensors(names, pages, self._backed, refreshed), HostClock())
 
 
-class FilePersistentTensors:
+class FilePersistentTensors(PersistentTensors):
     """See PersistentTensors. Before the first iteration, and whenever somebody wants to read them whole, those that lie
     in the file are shown from there: their addresses map the file's pages, which need not fit in memory.
 
@@ -108,11 +91,8 @@ class FilePersistentTensors:
             array = self._pages.arrays[number]
             dismiss(address(array), array.nbytes)
 
-    def show_all(self) -> None:
-        """See PersistentTensors: nothing to do, since their addresses stay."""
 
-
-class Mover:
+class Mover(DiskLanes):
     """See ArrayMover. Moves of one way begin in the order in which they were asked for. Whoever needs the memory of a
     tensor that is being offloaded, or the tensor again, waits first until it is out.
 
@@ -123,25 +103,18 @@ class Mover:
     holds_host: ClassVar[bool] = True
 
     def __init__(self, pages: ArrayMemory, backed: FileBackedMemory) -> None:
-        self._pages, self._backed, self._lanes = pages, backed, DiskLanes(backed.file)
+        super().__init__(backed.file)
+        self._pages, self._backed = pages, backed
         self._moves: dict[int, Move] = {}
         self._offsets: dict[int, int] = {}
 
     @property
-    def record(self) -> Record | None:
-        return self._lanes.record
-
-    @record.setter
-    def record(self, record: Record | None) -> None:
-        self._lanes.record = record
-
-    @property
     def offloaded(self) -> int:
-        return self._lanes.out.n_bytes
+        return self.out.n_bytes
 
     @property
     def fetched(self) -> int:
-        return self._lanes.back.n_bytes
+        return self.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
         """See ArrayMover. Raises UserError if the disk has no room for them."""
@@ -152,10 +125,10 @@ class Mover:
         self._backed.file.reserve(end)
 
     def offload(self, number: int, name: str) -> None:
-        self._begin(self._lanes.out, number, f"save {name}")
+        self._begin(self.out, number, f"save {name}")
 
     def fetch(self, number: int, name: str) -> None:
-        self._begin(self._lanes.back, number, f"fetch {name}")
+        self._begin(self.back, number, f"fetch {name}")
 
     def wait(self, number: int) -> None:
         """See ArrayMover. Raises what the move raised, and KeyError if none was begun."""
@@ -166,13 +139,6 @@ class Mover:
         for number in list(self._moves):
             with suppress(Exception):
                 self.wait(number)
-
-    def bandwidth(self) -> Bandwidth | None:
-        return self._lanes.bandwidth()
-
-    def close(self) -> None:
-        """See ArrayMover: end the threads, after the chunks that they are at."""
-        self._lanes.close()
 
     def _begin(self, lane: DiskLane, number: int, label: str) -> None:
         array, offset = self._pages.arrays[number], self._offsets.get(number)

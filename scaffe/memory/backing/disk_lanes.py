@@ -90,7 +90,7 @@ class DiskSeconds:
     is the time in which the disk was busy. Bytes over seconds is then what one way would have alone."""
 
     def __init__(self) -> None:
-        self.seconds = [0.0, 0.0]
+        self.seconds, self._lock = [0.0, 0.0], threading.Lock()
         self._n_under_way, self._at = [0, 0], 0.0
 
     def count(self, way: int, change: int, now: float) -> None:
@@ -101,33 +101,23 @@ class DiskSeconds:
         self._n_under_way[way] += change
         self._at = now
 
-
-class DiskClock:
-    """Seconds of chunks that threads move: see DiskSeconds; current while nothing is under way."""
-
-    def __init__(self) -> None:
-        self._counted, self._lock = DiskSeconds(), threading.Lock()
-        self.seconds = self._counted.seconds
-
     @contextmanager
     def __call__(self, way: int) -> Iterator[None]:
-        """A chunk is on its way within the with-block."""
-        self._count(way, 1)
+        """A thread moves a chunk within the with-block. ``seconds`` is current while none does."""
+        with self._lock:
+            self.count(way, 1, time.perf_counter())
         try:
             yield
         finally:
-            self._count(way, -1)
-
-    def _count(self, way: int, change: int) -> None:
-        with self._lock:
-            self._counted.count(way, change, time.perf_counter())
+            with self._lock:
+                self.count(way, -1, time.perf_counter())
 
 
 class DiskLanes:
     """A lane each way: offloads do not wait for fetches, nor fetches for offloads."""
 
     def __init__(self, file: SpillFile) -> None:
-        self._clock = DiskClock()
+        self._clock = DiskSeconds()
         self.record: Record | None = None
         self.out, self.back = (
             DiskLane(move, f"scaffe-{way}", partial(self._clock, number), partial(self._show, way))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from scaffe.mapped_memory import HUGE_BYTES, Maps, address, advise_huge, anonymous, dismiss, make_private, rounded
+from scaffe.memory.backing.store import ArrayMemory
 
 MOST_ADDRESS = 1 << 64
 Piece = tuple[int, int]
@@ -95,7 +96,7 @@ _mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_
 _mremap.restype = ctypes.c_void_p
 
 
-class Pages:
+class Pages(ArrayMemory):
     """Arrays at fixed addresses. The pages of an array that is dropped are moved to the addresses of those that come
     next. That takes less time than new pages, which the system has to fill with zeros.
 

@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock, PinnedPlaces
 from scaffe.memory.backing.speeds import link_speed
-from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Record
+from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Opened, PersistentTensors, Record
 from scaffe.memory.plan.layout import Layout, fitted_together, least_together
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
@@ -105,7 +105,7 @@ def _event() -> Any:
 Bind = Callable[[Any], None]
 
 
-class PinnedPersistentTensors:
+class PinnedPersistentTensors(PersistentTensors):
     """See PersistentTensors. What is shown lies on the host, and whoever reads or writes it uses it there.
 
     Args:
@@ -146,9 +146,6 @@ class PinnedPersistentTensors:
             device.current_stream().synchronize()
         self._shown.update(hidden)
 
-    def release(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors: nothing to do, since page-locked memory stays."""
-
     def show_all(self) -> None:
         self.show(self._all)
 
@@ -156,55 +153,36 @@ class PinnedPersistentTensors:
 class PinnedStore:
     """See BackingStore. All tensors of a plan lie in one piece of the device's memory, of ``n_bytes``, uint8."""
 
+    least_bytes = staticmethod(least_together)
+
     def __init__(self, allocate: Callable[[int], Any], n_bytes: int) -> None:
         self._allocate, self._n_bytes = allocate, n_bytes
         self._memory: Any = None
-        self._places: PinnedPlaces | None = None
 
     def bandwidth(self) -> Bandwidth:
         """See BackingStore: of the link between device and host."""
         return link_speed(self.whole())
 
-    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> DeviceArena:
-        everything = [*lengths, *(each.tensor.n_bytes for each in state)]
-        persistent = {number: each.memory for number, each in enumerate(state, len(lengths))
-                   if each.tensor.is_persistent or each.is_refreshed}
-        self._places = PinnedPlaces(everything, persistent)
-        return DeviceArena(self.whole(), everything)
-
-    def mover(self, memory: ArrayMemory) -> DeviceMover:
-        """See BackingStore. Called after ``memory``."""
-        return DeviceMover(memory, self._host())
-
-    def persistent(self, names: dict[int, str], memory: ArrayMemory,
-                   state: Sequence[StateTensor]) -> PinnedPersistentTensors:
-        """See BackingStore. Called after ``memory``."""
-        first = len(self._host().lengths) - len(state)
-        binds = {first + i: each.bind for i, each in enumerate(state)}
-        changing = {first + i for i, each in enumerate(state) if each.tensor.changes}
-        refreshed = [first + i for i, each in enumerate(state) if each.is_refreshed]
-        return PinnedPersistentTensors(names, binds, changing, memory, self._host(), refreshed)
-
-    def clock(self) -> DeviceClock:
-        return DeviceClock()
+    def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
+        everything, first = [*lengths, *(each.tensor.n_bytes for each in state)], len(lengths)
+        refreshed = [number for number, each in enumerate(state, first) if each.is_refreshed]
+        places = PinnedPlaces(everything, {number: each.memory for number, each in enumerate(state, first)
+                                           if each.tensor.is_persistent or each.is_refreshed})
+        memory = DeviceArena(self.whole(), everything)
+        persistent = PinnedPersistentTensors(
+            names, {number: each.bind for number, each in enumerate(state, first)},
+            {number for number, each in enumerate(state, first) if each.tensor.changes}, memory, places, refreshed)
+        return Opened(memory, DeviceMover(memory, places), persistent, DeviceClock())
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
         return fitted_together(iteration, place, n_bytes, bandwidth)
-
-    def least_bytes(self, iteration: Iteration) -> int:
-        return least_together(iteration)
 
     def whole(self) -> Any:
         """The piece of device memory, uint8."""
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory
-
-    def _host(self) -> PinnedPlaces:
-        if self._places is None:
-            raise RuntimeError("a device's arrays have no memory yet")
-        return self._places
 
 
 def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:

@@ -134,7 +134,8 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         found = next((each for each in offloads if _lies_idle(iteration, need, each, step)), None)
         if found is not None:
             choices[found.number] = found.way
-            offloads = [each for each in offloads if each.number != found.number or _goes_beyond(each.way, found.way)]
+            offloads = [each for each in offloads if each.number != found.number or (
+                found.way is Choice.LATE and each.way is not Choice.LATE)]  # which goes beyond it
         elif not _move_instead(iteration, choices, need, step, ways):
             raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
         if found is not None and found.way is not Choice.RECOMPUTE:
@@ -142,11 +143,6 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         else:
             need = needs(iteration, choices)
     return choices
-
-
-def _goes_beyond(way: Choice, other: Choice) -> bool:
-    """Whether a tensor for which the other choice was made may still get this one."""
-    return other is Choice.LATE and way is not Choice.LATE
 
 
 class _Offload(NamedTuple):
@@ -195,15 +191,11 @@ def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step
     crowd = {number for number, spans in enumerate(need.spans) if len(spans) > 1 and spans[1][0] <= step <= spans[1][1]}
     crowd |= {number for number, spans in enumerate(need.spans)
               if spans and not iteration.tensors[number].backward and spans[-1][0] <= step <= spans[-1][1]}
+    inputs = [() if tensor.recompute is None else tensor.recompute.inputs for tensor in iteration.tensors]
     blamed = [number for number, choice in enumerate(choices) if choice is Choice.RECOMPUTE
-              and need.returns_at.get(number, step + 1) <= step and crowd & {number, *_inputs(iteration, number)}]
+              and need.returns_at.get(number, step + 1) <= step and crowd & {number, *inputs[number]}]
     if Choice.MOVE not in ways or not blamed:
         return False
     for number in blamed:
         choices[number] = Choice.MOVE
     return True
-
-
-def _inputs(iteration: Iteration, number: int) -> tuple[int, ...]:
-    recompute = iteration.tensors[number].recompute
-    return recompute.inputs if recompute else ()

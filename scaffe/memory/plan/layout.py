@@ -97,12 +97,6 @@ class Layout:
     others_bytes: int
 
 
-def separate_layout(iteration: Iteration, plan: Plan) -> Layout:
-    """Every tensor with addresses of its own."""
-    most = max(resident_bytes(iteration, plan), default=0)
-    return Layout(None, most, most)
-
-
 def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int = 0) -> Layout:
     """Tensors in one memory that is always allocated.
 
@@ -138,7 +132,9 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
     """
     first = plan = place(iteration, n_bytes, bandwidth)
     resident_bytes(iteration, plan, n_bytes)
-    most = predict(iteration, first, bandwidth).seconds + _passed_bytes(iteration, first, n_arranged) / BYTES_A_SECOND
+    passed = sum(tensor.n_bytes * len(visits) for tensor, visits in zip(
+        iteration.tensors[:n_arranged], occupied(iteration, first), strict=False))  # to tensors elsewhere
+    most = predict(iteration, first, bandwidth).seconds + passed / BYTES_A_SECOND
     target = n_bytes
     for _ in range(TRIALS):
         layout = arrangement(iteration, plan, n_arranged, n_bytes)
@@ -149,13 +145,8 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
             plan = place(iteration, target, bandwidth)
         except MemoryTooSmallError:
             break
-    return first, separate_layout(iteration, first)
-
-
-def _passed_bytes(iteration: Iteration, plan: Plan, n_arranged: int) -> int:
-    """Bytes of memory that pass to tensors with addresses of their own in an iteration."""
-    visits = occupied(iteration, plan)[:n_arranged]
-    return sum(tensor.n_bytes * len(each) for tensor, each in zip(iteration.tensors, visits, strict=False))
+    resident = max(resident_bytes(iteration, first), default=0)
+    return first, Layout(None, resident, resident)  # every tensor with addresses of its own
 
 
 Fit = tuple[Plan, Layout]
@@ -185,7 +176,7 @@ def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwi
         found += _lending_less(iteration, plan.wanted, target, n_bytes, bandwidth)
         target -= max((layout.n_bytes - n_bytes) // 2, 1)
     if not found and place in [PLACEMENTS[name] for name in MOVING]:
-        found = _lending_less(iteration, _everything(iteration), n_bytes, n_bytes, bandwidth)
+        found = _lending_less(iteration, [Choice.MOVE] * len(iteration.tensors), n_bytes, n_bytes, bandwidth)
     if not found:
         raise MemoryTooSmallError(f"arrays in one piece of memory leave gaps, and need more than the {n_bytes:,} bytes "
                                   "that are left for them")
@@ -196,7 +187,7 @@ def least_together(iteration: Iteration) -> int:
     """The least limit for which there surely is a plan in one memory: everything is offloaded, and fetched just in
     time."""
     least = least_bytes(iteration)
-    plan = schedule(iteration, _everything(iteration), least, Bandwidth(1.0, 1.0), 0.0)
+    plan = schedule(iteration, [Choice.MOVE] * len(iteration.tensors), least, Bandwidth(1.0, 1.0), 0.0)
     return arrangement(iteration, plan, len(iteration.tensors), least).n_bytes
 
 
@@ -209,7 +200,3 @@ def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, 
         if layout.n_bytes <= n_bytes:
             return [(plan, layout)]
     return []
-
-
-def _everything(iteration: Iteration) -> list[Choice]:
-    return [Choice.MOVE] * len(iteration.tensors)

@@ -194,48 +194,34 @@ class Prediction:
 def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Prediction:
     """The times of one iteration. Moves run one after another, in the order in which they begin; offloads and fetches
     run at the same time if the backing store allows both."""
-    found, queue = Prediction(sum(iteration.seconds)), _Queue(iteration, bandwidth)
-    now = 0.0
-    for step, seconds in enumerate(iteration.seconds):
-        for action in plan.before[step]:
-            if action.do is Do.RECOMPUTE:
-                found.recompute += iteration.recompute_seconds(action.tensor)
-                now += iteration.recompute_seconds(action.tensor)
-            elif action.do is Do.FETCH:
-                queue.begin(action, now, found)
-            else:  # OFFLOADED, FETCHED
-                now += queue.wait(action, now, found)
+    found, done, now = Prediction(sum(iteration.seconds)), dict[int, float](), 0.0
+    free_at = {False: 0.0, True: 0.0}  # True: moves out, where they have a queue of their own
+
+    def begin(number: int, offloads: bool) -> None:
+        n_bytes, queue = iteration.tensors[number].n_bytes, offloads and bandwidth.at_once
+        rate = bandwidth.out if offloads else bandwidth.back
+        free_at[queue] = done[number] = max(free_at[queue], now) + n_bytes / rate
+        found.offloaded += n_bytes * offloads
+        found.fetched += n_bytes * (not offloads)
+
+    def act(action: Action) -> float:
+        """Seconds that the next step comes later by that."""
+        if action.do is Do.RECOMPUTE:
+            seconds = iteration.recompute_seconds(action.tensor)
+            found.recompute += seconds
+            return seconds
+        if action.do in (Do.OFFLOADED, Do.FETCHED):
+            waited = max(0.0, done[action.tensor] - now)
+            found.waited += waited
+            return waited
+        if action.do is not Do.DROP:
+            begin(action.tensor, action.do is Do.OFFLOAD)
+        return 0.0
+
+    for before, seconds, after in zip(plan.before, iteration.seconds, plan.after, strict=True):
+        for action in before:
+            now += act(action)
         now += seconds
-        for action in plan.after[step]:
-            if action.do is Do.OFFLOAD:
-                queue.begin(action, now, found)
-            elif action.do is Do.OFFLOADED:
-                now += queue.wait(action, now, found)
+        for action in after:
+            now += act(action)
     return found
-
-
-class _Queue:
-    """The moves, one after another, or so each way."""
-
-    def __init__(self, iteration: Iteration, bandwidth: Bandwidth) -> None:
-        self._iteration, self._bandwidth = iteration, bandwidth
-        self._done: dict[int, float] = {}
-        self._free_at = {False: 0.0, True: 0.0}  # True: moves out, where they have a queue of their own
-
-    def begin(self, action: Action, now: float, found: Prediction) -> None:
-        """Put a move into the queue."""
-        n_bytes = self._iteration.tensors[action.tensor].n_bytes
-        offloads = action.do is Do.OFFLOAD
-        rate = self._bandwidth.out if offloads else self._bandwidth.back
-        queue = offloads and self._bandwidth.at_once
-        self._free_at[queue] = self._done[action.tensor] = max(self._free_at[queue], now) + n_bytes / rate
-        if offloads:
-            found.offloaded += n_bytes
-        else:
-            found.fetched += n_bytes
-
-    def wait(self, action: Action, now: float, found: Prediction) -> float:
-        """Wait for a tensor's last move. Returns the seconds that this takes."""
-        waited = max(0.0, self._done[action.tensor] - now)
-        found.waited += waited
-        return waited

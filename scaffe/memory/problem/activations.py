@@ -11,16 +11,7 @@ import numpy as np
 from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem.tensors import is_long
-from scaffe.nets.blob_memory import (
-    BlobMemory,
-    backward_steps,
-    forward_steps,
-    kept_blobs,
-    memory_owners,
-    place,
-    runs_fused,
-    written_diffs,
-)
+from scaffe.nets import blob_memory
 from scaffe.nets.fusion import fuse_layers, keep_bottoms
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -65,7 +56,7 @@ def use_sign_masks(net: Net) -> None:
     Args:
         net: a built net, after ``fuse_layers`` if that is called at all.
     """
-    owner = memory_owners(net, "shares_data")
+    owner = blob_memory.memory_owners(net, "shares_data")
     able = [node for node in net.nodes if _may_use_sign_mask(net, node)]
     needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
               if node not in able and index not in net.steps.divided for blob in _read(node)}
@@ -107,7 +98,7 @@ def place_activations(net: Net, backward: bool) -> int:
     """As ``reuse_activations``, for a net after ``fuse_layers``."""
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
-    offsets, n_bytes = place(lifetimes)
+    offsets, n_bytes = blob_memory.place(lifetimes)
     memory = net.context.kernels.zeros(n_bytes, np.dtype(np.uint8))
     views = [memory[start : start + x.n_bytes] for start, x in zip(offsets, lifetimes, strict=True)]
     for part, view in zip(data, views, strict=False):
@@ -125,42 +116,42 @@ def place_activations(net: Net, backward: bool) -> int:
 def arena_bytes(net: Net, backward: bool) -> int:
     """The length in bytes of the arena that ``reuse_activations`` makes of a net after ``fuse_layers``."""
     found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
-    return place([part.lifetime for part in found])[1]
+    return blob_memory.place([part.lifetime for part in found])[1]
 
 
-def data_parts(net: Net, backward: bool) -> list[BlobMemory]:
+def data_parts(net: Net, backward: bool) -> list[blob_memory.BlobMemory]:
     """The blobs' data that an arena may hold, of a net after ``fuse_layers``. With a backward, data are needed until
     the last backward that may read them."""
-    owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
-    parts: dict[int, BlobMemory] = {}
+    owner, kept = blob_memory.memory_owners(net, "shares_data"), blob_memory.kept_blobs(net)
+    parts: dict[int, blob_memory.BlobMemory] = {}
     for index, node in enumerate(net.nodes):
-        steps = forward_steps(net, index) + (backward_steps(net, index) if backward and node.needs_backward else [])
+        steps = blob_memory.forward_steps(net, index)
+        steps += blob_memory.backward_steps(net, index) if backward and node.needs_backward else []
         for blob in (*node.bottoms, *node.tops):
             root = owner[id(blob)]
-            parts.setdefault(id(root), BlobMemory(root)).steps.extend(steps)
+            parts.setdefault(id(root), blob_memory.BlobMemory(root)).steps.extend(steps)
     kept_roots = {id(owner[key]) for key in kept}
     return [part for key, part in parts.items() if key not in kept_roots and part.blob.n_elems]
 
 
-def diff_parts(net: Net) -> list[BlobMemory]:
+def diff_parts(net: Net) -> list[blob_memory.BlobMemory]:
     """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
     memory, which stays zero."""
-    owner, kept = _diff_owners(net), kept_blobs(net)
-    parts: dict[int, BlobMemory] = {}
+    owner, kept = _diff_owners(net), blob_memory.kept_blobs(net)
+    parts: dict[int, blob_memory.BlobMemory] = {}
     for index, node in enumerate(net.nodes):
-        if node.needs_backward:
-            for blob in (*node.bottoms, *node.tops):
-                root = owner[id(blob)]
-                parts.setdefault(id(root), BlobMemory(root)).steps.extend(backward_steps(net, index))
-    written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
+        steps = blob_memory.backward_steps(net, index) if node.needs_backward else []
+        for root in (owner[id(blob)] for blob in (*node.bottoms, *node.tops) if steps):
+            parts.setdefault(id(root), blob_memory.BlobMemory(root)).steps.extend(steps)
+    written = {id(owner[id(blob)]) for blob in blob_memory.written_diffs(net.nodes)}
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
 
 
 def _diff_owners(net: Net) -> dict[int, Blob]:
     """As ``memory_owners``, and bottoms of a sum, whose diffs are its top's, have the top's memory."""
-    owner = memory_owners(net, "shares_diff")
-    n_owned, kept = Counter(map(id, owner.values())), kept_blobs(net)
-    users = Counter(id(blob) for node in net.nodes if not runs_fused(net, node) for blob in node.bottoms)
+    owner = blob_memory.memory_owners(net, "shares_diff")
+    n_owned, kept = Counter(map(id, owner.values())), blob_memory.kept_blobs(net)
+    users = Counter(id(blob) for node in net.nodes if not blob_memory.runs_fused(net, node) for blob in node.bottoms)
     on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
     for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
         if not (node.layer.passes_diff and node.needs_backward) or id(owner[id(node.tops[0])]) in kept:

@@ -149,12 +149,8 @@ def made_in_passes(net: Net) -> int:
     """Bytes of the arrays that layers allocate in passes: those that outlive the pass, and the others of the layer that
     has most."""
     persistent, others = 0.0, [0.0]
-    for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
+    for node in net.nodes:
+        layer, n_elems = node.layer, max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0)
         persistent += layer.persistent_temporaries * n_elems
         others.append((layer.temporaries - layer.persistent_temporaries) * n_elems)
     return ceil(persistent + max(others)) * net.params.dtype.itemsize
-
-
-def _longest(node: Node) -> int:
-    """Elements of a layer's longest blob."""
-    return max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0)

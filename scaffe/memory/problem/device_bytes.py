@@ -114,11 +114,7 @@ KEPT: dict[str, Callable[[Node], int]] = {
 def kept_bytes(net: Net) -> int:
     """Bytes that all layers together keep from forward to backward: copies, pooling positions, random masks, sign
     masks."""
-    return sum(_array_bytes(node) + KEPT.get(node.param.type, _nothing)(node) for node in net.nodes)
-
-
-def _nothing(node: Node) -> int:
-    return 0
+    return sum(_array_bytes(node) + (KEPT[kind](node) if (kind := node.param.type) in KEPT else 0) for node in net.nodes)
 
 
 def _array_bytes(node: Node) -> int:

@@ -4,7 +4,7 @@ takes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -140,7 +140,3 @@ class Iteration:
             for step in sorted({step for used in tensor.uses for step in used}):
                 found[step].append(number)
         return found
-
-    def with_seconds(self, seconds: tuple[float, ...]) -> Iteration:
-        """The same iteration with other times, such as measured ones."""
-        return replace(self, seconds=seconds)

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from scaffe.mapped_memory import PAGE_BYTES, address, inner, rounded
+from scaffe.memory.problem import tensors
 from scaffe.memory.problem.costs import BYTES_A_SECOND
 from scaffe.memory.problem.iteration import Recompute, Tensor
 from scaffe.memory.problem.layer_groups import (
@@ -20,7 +21,7 @@ from scaffe.memory.problem.layer_groups import (
     layers_of,
     pages_of_blocks,
 )
-from scaffe.memory.problem.tensors import StateTensor, forward_group, is_worth_moving
+from scaffe.memory.problem.tensors import StateTensor, forward_group
 from scaffe.nets.blob_memory import backward_steps
 from scaffe.nets.net import Net
 
@@ -67,7 +68,7 @@ def _arrays(net: Net, group: LayerGroup) -> list[tuple[np.ndarray, tuple[int, ..
     edges = [start + (chunk.start - group.place.start) * item for chunk in chunks(net, group)]
     return [(memory[where.start - start:where.stop - start], tuple(steps[block] for block in blocks))
             for where, blocks in pages_of_blocks([*edges, start + memory.nbytes])
-            if is_worth_moving(where.stop - where.start)]
+            if where.stop - where.start >= tensors.LEAST_BYTES]
 
 
 def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> StateTensor:

@@ -88,7 +88,8 @@ class _Uses:
     def tensor(self, recompute: Recompute | None) -> Tensor:
         """The same for a plan."""
         steps = tuple(sorted(self.forward)), tuple(sorted(self.backward))
-        return Tensor(self.name, rounded(_n_bytes(self.blob)), *steps, recompute)
+        n_bytes = rounded(self.blob.n_elems * self.blob.dtype.itemsize)
+        return Tensor(self.name, n_bytes, *steps, recompute)
 
 
 def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[ActivationTensor]:
@@ -125,16 +126,7 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
 
 def is_long(blob: Blob) -> bool:
     """Whether a blob's data, or diff, may be offloaded."""
-    return is_worth_moving(_n_bytes(blob))
-
-
-def is_worth_moving(n_bytes: int) -> bool:
-    """Whether a tensor of so many bytes may be offloaded."""
-    return n_bytes >= LEAST_BYTES
-
-
-def _n_bytes(blob: Blob) -> int:
-    return blob.n_elems * blob.dtype.itemsize
+    return blob.n_elems * blob.dtype.itemsize >= LEAST_BYTES
 
 
 def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
@@ -162,11 +154,6 @@ def _reading_steps(net: Net, index: int) -> Sequence[int]:
     return net.steps.backward(index)[:1] if index in net.steps.divided else backward_steps(net, index)
 
 
-def _writing_steps(net: Net, index: int) -> Sequence[int]:
-    """The steps of a layer's backward that write its bottoms' diffs."""
-    return net.steps.backward(index)[1:] if index in net.steps.divided else backward_steps(net, index)
-
-
 def forward_group(net: Net, index: int) -> range:
     """The layers that run forward in one pass with this one. What one of them uses is in memory in all their steps."""
     head = index - net.nodes[index].fused_offset
@@ -180,9 +167,11 @@ def _diff_uses(net: Net) -> dict[int, _Uses]:
         if node.needs_backward:
             for blob in (*node.bottoms, *node.tops):
                 uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
-                is_read = any(blob is top for top in node.tops)
-                uses.backward.update([*backward_steps(net, index), *net.steps.rows(index)] if is_read
-                                     else _writing_steps(net, index))
+                if any(blob is top for top in node.tops):
+                    uses.backward.update([*backward_steps(net, index), *net.steps.rows(index)])
+                else:  # it is written
+                    uses.backward.update(net.steps.backward(index)[1:] if index in net.steps.divided else
+                                         backward_steps(net, index))
     written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
     return {key: uses for key, uses in found.items() if key in written}
 
@@ -209,10 +198,10 @@ def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, in
         if {id(owner[id(top)]) for node in nodes for top in node.tops} != {key}:
             return None
         read = {id(owner[id(blob)]) for node in nodes for blob in node.bottoms} - {key}
-        if any(_is_written_later(data[other].writers, head) for other in read if other in data):
+        if any(writer >= head for other in read & data.keys() for writer in data[other].writers):
             return None
         inputs |= {numbers[other] for other in read if other in numbers}
-    if not heads or _reads_before_it_writes(net, key, heads[0], owner):
+    if not heads or any(id(owner[id(blob)]) == key for blob in net.nodes[heads[0]].bottoms):  # they come from elsewhere
         return None
     return Recompute(tuple(heads), tuple(sorted(inputs)))
 
@@ -220,18 +209,7 @@ def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, in
 def iteration_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
                  seconds: Sequence[float], n_updates: int = 0) -> Iteration:
     """What a plan of a net is made from; ``seconds`` of each step, ``n_updates`` steps of updates behind the passes."""
-    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined_steps(net))
+    joined = frozenset(index for index, node in enumerate(net.nodes) if node.fused_offset)
+    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined)
 
 
-def _is_written_later(writers: Sequence[int], head: int) -> bool:
-    return any(writer >= head for writer in writers)
-
-
-def joined_steps(net: Net) -> frozenset[int]:
-    """The steps of forward that run in one pass with the step before."""
-    return frozenset(index for index, node in enumerate(net.nodes) if node.fused_offset)
-
-
-def _reads_before_it_writes(net: Net, key: int, head: int, owner: dict[int, Blob]) -> bool:
-    """Whether the first layer that writes a group's data also has them as its bottom: they then come from elsewhere."""
-    return any(id(owner[id(blob)]) == key for blob in net.nodes[head].bottoms)

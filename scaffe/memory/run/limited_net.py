@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from scaffe.errors import ExpectedError, UserError
@@ -68,7 +68,7 @@ class LimitedNet:
         except MemoryTooSmallError as error:
             raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
         self.executor = Executor(net, activations, state, store, timed)
-        self.mover = store.mover(self.executor.memory)
+        self.mover = self.executor.mover
         self._follow(*first)
 
     def _make_plan(self, iteration: Iteration) -> tuple[Plan, Layout]:
@@ -78,13 +78,13 @@ class LimitedNet:
     def _follow(self, plan: Plan, layout: Layout) -> None:
         self.mover.wait_all()
         self.mover.place([number for number in plan.tensors_of(Do.OFFLOAD) if number < self._n_blobs])
-        self.executor.follow(plan, self.mover, layout)
+        self.executor.follow(plan, layout)
         self.plan = plan
 
     def replan(self) -> None:
         """Make the plan again with the times that steps and moves took. If there is none, the first one stays."""
         seconds = self.executor.clock.seconds
-        self.iteration = self.iteration.with_seconds(tuple(
+        self.iteration = replace(self.iteration, seconds=tuple(
             seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
         self._bandwidth = self.mover.bandwidth() or self._bandwidth
         with suppress(ExpectedError):  # no such plan, or no room on the disk for it

@@ -26,7 +26,7 @@ from scaffe.memory.problem.state import device_parameter_tensor, weight_tensor
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import pinned_copy
-from scaffe.nets.net import Net
+from scaffe.nets.net import Net, Tier
 
 
 def refuse_half_types(net: Net) -> None:
@@ -158,7 +158,7 @@ def _untimed(name: str, label: str) -> AbstractContextManager[None]:
 EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a plan is made again behind the third
 
 
-class TrimHeap:
+class TrimHeap(Tier):
     """A tier that has the C library give back memory that lies free between what is in use: after each step of a net's
     first passes, in which kernels are loaded, and before each of some more. 50 MB of CaffeNet's 923 within a limit of
     597 lay so. No effect if the library has no such call."""
@@ -171,14 +171,8 @@ class TrimHeap:
             self._n_passes += 1
             self._trim(EACH_PASS)
 
-    def recompute(self, step: int) -> None:
-        """See Tier."""
-
     def after(self, step: int) -> None:
         self._trim(EACH_STEP)
-
-    def close(self) -> None:
-        """See Tier."""
 
     def _trim(self, n_passes: int) -> None:
         if self._n_passes <= n_passes:

@@ -11,17 +11,8 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.mapped_memory import forget, rounded
 from scaffe.memory.backing.file_backed import FileBackedMemory
+from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.layer_groups import G, LayerGroup, bytes_in_pages, bytes_of
-from scaffe.memory.problem.state import (
-    block_gradient_tensors,
-    device_gradient_tensors,
-    device_parameter_tensor,
-    gradient_places,
-    gradient_tensor,
-    history_tensor,
-    parameter_tensors,
-    planned_history,
-)
 from scaffe.memory.problem.tensors import StateTensor
 from scaffe.nets.flat_params import Allocate
 from scaffe.nets.net import Net
@@ -89,9 +80,10 @@ class HostState:
         """See OffloadedState: their whole pages."""
         state = list[StateTensor]()
         for group in groups:
-            state += [written(group, each) for each in parameter_tensors(self._net, group)]
-            state += [] if group.first_layer in self._net.steps.behind else [gradient_tensor(self._net, group)]
-        state += block_gradient_tensors(self._net, groups)
+            state += [written(group, each) for each in state_tensors.parameter_tensors(self._net, group)]
+            if group.first_layer not in self._net.steps.behind:
+                state.append(state_tensors.gradient_tensor(self._net, group))
+        state += state_tensors.block_gradient_tensors(self._net, groups)
         self._backed.keep(self._net.params.data, [each.memory for each in state if each.tensor.forward])
         return state, sum(each.memory.nbytes + each.never_materialized for each in state)
 
@@ -104,7 +96,7 @@ class HostState:
             return pages[-1].view(dtype)[:n_elems]
 
         shard.move(in_pages_of_the_file)
-        return [history_tensor(self._net, group, memory, step) for memory in pages]
+        return [state_tensors.history_tensor(self._net, group, memory, step) for memory in pages]
 
 
 class PinnedParameters(NamedTuple):
@@ -135,12 +127,12 @@ class DeviceState:
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
         """See OffloadedState: each group's get memory of their own."""
         net, params, state, taken = self._net, self._net.params, list[StateTensor](), 0
-        places = {"data": [group.place for group in groups], "diff": gradient_places(net, groups)}
+        places = {"data": [group.place for group in groups], "diff": state_tensors.gradient_places(net, groups)}
         waited = params.waits_on_host
         self.pinned = [PinnedParameters(group, pinned_copy(net, group)) for group in groups]
-        data = [written(group, device_parameter_tensor(net, group, each.place))
+        data = [written(group, state_tensors.device_parameter_tensor(net, group, each.place))
                 for group, each in zip(groups, self.pinned, strict=True)]
-        for name, tensors in (("diff", device_gradient_tensors(net, groups)), ("data", data)):
+        for name, tensors in (("diff", state_tensors.device_gradient_tensors(net, groups)), ("data", data)):
             if tensors:
                 params.divide(name, places[name], lambda n_elems: self._allocate(n_elems, params.dtype))
                 state += tensors
@@ -153,7 +145,7 @@ class DeviceState:
 
     def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
         """See OffloadedState: bound to where they are."""
-        tensor = planned_history(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
+        tensor = state_tensors.planned_history(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
         binds = [partial(shard.bind, i) for i in range(shard.n_histories)]
         return [StateTensor(np.empty(0, np.uint8), tensor, [], bind) for bind in binds]
 

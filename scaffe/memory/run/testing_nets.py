@@ -20,10 +20,10 @@ from scaffe.memory.problem.tensors import StateTensor, forward_group, iteration_
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import PinnedParameters
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.nets.net import Net
+from scaffe.nets.net import Net, Tier
 
 
-class SequentialFetch:
+class SequentialFetch(Tier):
     """See Tier. A test net on the host whose parameters do not all fit in memory reads them from the spill file, layer
     by layer, and releases each behind the last layer that reads it.
 
@@ -49,14 +49,8 @@ class SequentialFetch:
             self._fetch()
             self._release(self._state)  # what has been written there
 
-    def recompute(self, step: int) -> None:
-        """See Tier: nothing is recomputed."""
-
     def after(self, step: int) -> None:
         self._release(self._done[step])
-
-    def close(self) -> None:
-        """See Tier: nothing to do."""
 
 
 def _reads(test: Net, trained: Net, state: Mapping[int, StateTensor]) -> list[set[int]]:

@@ -14,13 +14,7 @@ from scaffe import forking
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.kernels.plans import Workers
 from scaffe.nets.blob_memory import memory_owners
-from scaffe.nets.inference.per_image_prefix import (
-    PerImagePrefix,
-    build_prefix_net,
-    find_per_image_prefix,
-    image_bytes,
-    images_at_once,
-)
+from scaffe.nets.inference import per_image_prefix
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -44,7 +38,7 @@ class PerImageParallelism:
         ends, inner: see PerImagePrefix; ``inner`` is not written in the net.
     """
 
-    def __init__(self, net: Net, prefix: PerImagePrefix, make: Make) -> None:
+    def __init__(self, net: Net, prefix: per_image_prefix.PerImagePrefix, make: Make) -> None:
         self._net, self._prefix, self._make = net, prefix, make
         self.first, self.members = prefix.members[0], frozenset(prefix.members)
         self.ends, self.inner = prefix.ends, prefix.inner
@@ -93,8 +87,8 @@ class PerImageParallelism:
     def _length(self, workers: Workers) -> int:
         case = self._images.shape, workers.n_threads
         if case != self._case:
-            most = CACHE_BYTES // max(image_bytes(self._nodes, self._n_images), 1)
-            self._case, self._best = case, images_at_once(self._n_images, workers.n_threads, most)
+            most = CACHE_BYTES // max(per_image_prefix.image_bytes(self._nodes, self._n_images), 1)
+            self._case, self._best = case, per_image_prefix.images_at_once(self._n_images, workers.n_threads, most)
         return self._best
 
     def _take(self, starts: Iterator[int], length: int) -> None:
@@ -129,7 +123,7 @@ class PerImageParallelism:
         return held
 
     def _new(self, length: int, owner: _ThreadNet | None) -> _ThreadNet:
-        net = build_prefix_net(self._net, self._prefix, length)
+        net = per_image_prefix.build_prefix_net(self._net, self._prefix, length)
         return _ThreadNet(net, self._make(net, self.ends, owner and owner.passes), net.blobs[self._prefix.x], owner)
 
     def _give(self, thread_net: _ThreadNet) -> None:
@@ -147,7 +141,7 @@ def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[C
         groups: indices of layers that run in one pass.
         plain: indices of layers that run one by one.
     """
-    prefix = find_per_image_prefix(net, shown, plain)
+    prefix = per_image_prefix.find_per_image_prefix(net, shown, plain)
     if prefix is None or any(0 < len({*prefix.members}.intersection(group)) < len(group) for group in groups):
         return None
     return PerImageParallelism(net, prefix, make)

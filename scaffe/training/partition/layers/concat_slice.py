@@ -85,7 +85,6 @@ class ShardedConcat(ConcatSlice):
     """Concat along the axis that is cut: own places of each bottom → own places of the top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -102,7 +101,6 @@ class ShardedSlice(ConcatSlice):
     """Slice along the axis that is cut: own places of the bottom → own places of each top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops."""
         for blob, length in zip(top, self.own_lengths, strict=True):
             blob.reshape(self.with_length(bottom[0].shape, length))
 

@@ -57,7 +57,6 @@ class Halo(_Bordered):
         self._received: dict[int, np.ndarray] = {}
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape(self.with_length(bottom[0].shape, self.mine.stop - self.mine.start))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -111,13 +110,11 @@ class Crop(_Bordered):
     """A layer's outputs for its own part and a halo → those of the own part."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         own = self.group.columns(self.window.outputs(self.length))
         self._kept = moved(own, self.window.first_output(self.mine))
         top[0].reshape(self.with_length(bottom[0].shape, own.stop - own.start))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy own part."""
         self.front(top[0].data)[...] = self.front(bottom[0].data)[:, self._kept]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

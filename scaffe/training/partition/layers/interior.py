@@ -104,7 +104,6 @@ class HaloOverlap(Layer):
         return band
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         for band in self.bands:
             n_read = band.reads.stop - band.reads.start
             band.bottom.reshape(self._halo.with_length(bottom[0].shape, n_read))

@@ -122,11 +122,9 @@ class RowsToWhole(Redistribution):
     _coming: Request | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """All-gather."""
         self.group.block(top[0].data_flat)[...] = bottom[0].data_flat
         if self.is_awaited:
             self._coming = self.group.igather(top[0].data_flat)
@@ -152,13 +150,11 @@ class CutToWhole(Redistribution):
     """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         shape = self.with_length(bottom[0].shape, self.length)
         self._blocks = SharedMapping(self.group, self.blocks_shape(shape), self.context.dtype)
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """All-gather."""
         self._own()[...] = self.front(bottom[0].data)
         self.group.gather(self._blocks.array)
         self.join(self._blocks.array, top[0].data)
@@ -180,7 +176,6 @@ class RowsToCut(Redistribution):
     """All of own images for own part of all images: (b, ...) → (G, own, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         self._shape = self.whole_shape(bottom[0].shape)
         self.length = self._shape[AXES[self._cut]]
         n_images, *rest = self.with_length(self._shape, self.n_own)
@@ -188,7 +183,6 @@ class RowsToCut(Redistribution):
         self._sent, self._received = self.blocks(self._shape), self.blocks(self._shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Exchange blocks with every rank."""
         self.split(bottom[0].data.reshape(self._shape), self._sent)
         self.group.swap(self._sent, self._received)
         self.put_rows(self._received, top[0].data)
@@ -209,14 +203,12 @@ class CutToRows(Redistribution):
     """Own part of all images for all of own images: (G, own, ...) → (b, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         n_images, *rest = self.with_length(bottom[0].shape, self.length)
         shape = (n_images // self.group.n_ranks, *rest)
         top[0].reshape(shape)
         self._sent, self._received = self.blocks(shape), self.blocks(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Exchange blocks with every rank."""
         self.take_rows(bottom[0].data, self._sent)
         self.group.swap(self._sent, self._received)
         self.join(self._received, top[0].data)
@@ -235,13 +227,11 @@ class WholeToCut(Redistribution):
     """Own part of what every rank has: (G, ...) → (G, own, ...). In tests alone, so without a gradient."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         self._shape = self.whole_shape(bottom[0].shape)
         self.length = self._shape[AXES[self._cut]]
         top[0].reshape(self.with_length(self._shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy."""
         self.front(top[0].data)[...] = self.front(bottom[0].data.reshape(self._shape))[:, self.place()]
 
     def send_back(self, top: Blob) -> None:

@@ -111,11 +111,9 @@ class RowsToOne(_SingleRankRedistribution):
     """Every rank's images to the first rank: (b, ...) → (G, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Gather."""
         self._gather(bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -128,11 +126,9 @@ class OneToRows(_SingleRankRedistribution):
     """Every rank's images from the first rank: (G, ...) → (b, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape((bottom[0].shape[0] // self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Scatter."""
         self._scatter(bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -145,11 +141,9 @@ class OneToWhole(_SingleRankRedistribution):
     """All images from the first rank to all ranks: (G, ...) → (G, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Broadcast."""
         if self._is_first:
             top[0].data_flat[...] = bottom[0].data_flat
         self.group.communicator.bcast(top[0].data_flat, FIRST)
@@ -166,7 +160,6 @@ class WholeToOne(OneToWhole):
     """What every rank has, on the first rank alone. In tests, so without a gradient."""
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy."""
         if self._is_first:
             top[0].data_flat[...] = bottom[0].data_flat
 

@@ -71,7 +71,7 @@ class FlatParams:
                  memory: ParamMemory | None = None) -> None:
         self.params, self.zeros = params, in_pages if memory is not None and memory.stays else zeros
         self.waits_on_host = memory is not None and not memory.stays
-        self.fetch_all: Callable[[], None] = _nothing
+        self.fetch_all: Callable[[], None] = lambda: None
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]
         self.dtype = np.dtype(dtype)
@@ -209,10 +209,6 @@ class FlatParams:
         """Write the zeros of every gradient that has not been written since ``clear_diffs``."""
         for param in self.params:
             param.blob.write_cleared_diff()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _bind(blob: Blob, name: str, memory: Any) -> None:

@@ -15,7 +15,7 @@ from scaffe.memory.problem.tensors import StateTensor
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import Executor
 from scaffe.memory.run.offloaded_state import OffloadedState, StateShard
-from scaffe.training.learning_rate import Scheduled
+from scaffe.training.learning_rate import Plateau
 from scaffe.training.solver import Solver
 from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.transfers import Bucket
@@ -59,7 +59,7 @@ def attach(solver: Solver, state: ChunkedState[Bucket], executor: Executor) -> N
 def eager_buckets(solver: Solver) -> list[Bucket]:
     """The large buckets that may be updated before the backward of other layers: nobody needs all gradients at once."""
     needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
-                 or not isinstance(solver.rates, Scheduled))
+                 or isinstance(solver.rates, Plateau))
     return [] if needs_all else large_groups(solver.net, solver.strategy.eager.buckets())
 
 

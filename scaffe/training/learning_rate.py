@@ -6,7 +6,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -106,11 +106,6 @@ def steps_reached(p: Any, iteration: int) -> int:
     return sum(value <= iteration for value in p.stepvalue) if p.lr_policy == "multistep" else 0
 
 
-def current_step(p: Any, iteration: int) -> int:
-    """The ``current_step`` that Caffe saves after so many iterations: ``steps_reached`` at the last one computed."""
-    return steps_reached(p, max(iteration - 1, 0))
-
-
 def is_warming(p: Any, iteration: int) -> bool:
     """Whether an iteration's rate rises towards base_lr, whatever the policy."""
     return bool(iteration < p.warmup_iter or iteration < p.rampup_interval)
@@ -147,47 +142,34 @@ def learning_rate(p: Any, iteration: int, policy: Callable[[Any, int], float] | 
     return max(rate, p.min_lr) if p.HasField("min_lr") else rate  # NVIDIA's
 
 
-class Rates(Protocol):
-    """The rates of one run, whose SolverParameter a Solver has."""
-
-    def before(self, iteration: int) -> float:
-        """The rate that is known before the passes of an iteration. Raises UserError as ``learning_rate``."""
-
-    def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
-        """The rate of the iteration's update.
-
-        Args:
-            mean_loss: gives the iteration's loss, the mean over all ranks; called by all of them or by none.
-        """
-
-    def kept(self, iteration: int) -> dict[str, Any]:
-        """What a snapshot after so many iterations saves: names and values of SolverState fields."""
-
-    def restore(self, state: SolverState) -> None:
-        """Take back what ``kept`` saved."""
-
-
-class Scheduled:
-    """Rates that the iteration alone decides."""
+class Rates:
+    """The rates of one run, of a SolverParameter: those that the iteration alone decides."""
 
     def __init__(self, p: Any) -> None:
         self._p = p
 
     def before(self, iteration: int) -> float:
+        """The rate that is known before the passes of an iteration. Raises UserError as ``learning_rate``."""
         return learning_rate(self._p, iteration)
 
     def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
-        """See Rates: what it was before."""
+        """The rate of the iteration's update; ``rate`` is what ``before`` gave.
+
+        Args:
+            mean_loss: gives the iteration's loss, the mean over all ranks; called by all of them or by none.
+        """
         return rate
 
     def kept(self, iteration: int) -> dict[str, Any]:
-        return {"current_step": current_step(self._p, iteration)}
+        """What a snapshot after so many iterations saves: names and values of SolverState fields. Caffe's
+        ``current_step`` is that of the last iteration computed."""
+        return {"current_step": steps_reached(self._p, max(iteration - 1, 0))}
 
     def restore(self, state: SolverState) -> None:
-        """See Rates: there is nothing to take back."""
+        """Take back what ``kept`` saved."""
 
 
-class Plateau:
+class Plateau(Rates):
     """base_lr · gamma^step, where a step comes when the loss has not fallen for ``plateau_winsize[step]`` iterations.
 
     The loss is the mean of the last ``average_loss`` ones. Its lowest value and each step start the count anew. After
@@ -201,7 +183,7 @@ class Plateau:
     def __init__(self, p: Any) -> None:
         if not p.plateau_winsize or min(p.plateau_winsize) < 1:
             raise UserError(f"lr_policy 'plateau' needs plateau_winsize, all above 0; got {list(p.plateau_winsize)}")
-        self._p = p
+        super().__init__(p)
         self._step, self._last_event = 0, 0
         self._minimum = float(np.finfo(np.float32).max)
         self._losses: deque[float] = deque(maxlen=max(p.average_loss, 1))
@@ -235,12 +217,9 @@ class Plateau:
         self._losses.extend(state.losses)
 
 
-KINDS: dict[str, Callable[[Any], Rates]] = {"plateau": Plateau}
-
-
 def rates_of(p: Any) -> Rates:
     """The rates that a SolverParameter asks for.
     Raises UserError: the policy is unknown or lacks a number, or has no first rate."""
-    rates = KINDS.get(p.lr_policy, Scheduled)(p)
+    rates = (Plateau if p.lr_policy in OTHERS else Rates)(p)
     rates.before(0)  # an unknown policy shows before hours of training
     return rates

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -42,13 +42,6 @@ class Method:
     algorithm: str = "auto"
     allow_nan: bool = False
     options: Any = None
-
-
-class Passes(Protocol):
-    """Runs a test net in its place."""
-
-    def forward(self) -> Any:
-        """Run the net forward. Returns the loss, as the net does."""
 
 
 class Observer:
@@ -140,8 +133,8 @@ class Solver:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:
             test_net.share_trained_layers(net)
-        self.test_passes: dict[int, Passes] = {id(test_net): Recorded(test_net, (), backward=False)
-                                               for test_net in test_nets if net.context.kernels.RECORDS}
+        self.test_passes: dict[int, Any] = {id(test_net): Recorded(test_net, (), backward=False)
+                                            for test_net in test_nets if net.context.kernels.RECORDS}
         self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method, role, sharing)
         self.updater.own(self.strategy.state.owned(), self.strategy.state.copied())

@@ -6,6 +6,7 @@ Time that any thread of this process spends compiling counts as "compiling", not
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = defaultdict(float)
         self.behind = self.waited = 0.0
         self.record: Record | None = None
         self._inner: list[list[float]] = []  # by open activity: seconds of activities inside, and of compiling there
@@ -72,15 +73,12 @@ class Timers:
         """Close the innermost activity."""
         inner_elapsed, inner_compiling = self._inner.pop()
         own_compiling = compiling - inner_compiling
-        self._add(name, elapsed - inner_elapsed - own_compiling)
+        self.seconds[name] += elapsed - inner_elapsed - own_compiling
         if own_compiling:
-            self._add(COMPILING, own_compiling)
+            self.seconds[COMPILING] += own_compiling
         if self._inner:
             self._inner[-1][0] += elapsed
             self._inner[-1][1] += compiling
-
-    def _add(self, name: str, seconds: float) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     @contextmanager
     def forward(self, net: Any) -> Iterator[None]:
@@ -89,7 +87,7 @@ class Timers:
         with self("forward"):
             yield
         waited = net.data_seconds - before  # without compiling, as everything here
-        self.seconds["data"] = self.seconds.get("data", 0.0) + waited
+        self.seconds["data"] += waited
         self.seconds["forward"] -= waited
 
     def wait(self, request: Request, label: str) -> None:

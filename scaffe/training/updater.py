@@ -21,10 +21,6 @@ from scaffe.training.update_rules import Hyper, UpdateRule, base, update_rules
 DECAY_KINDS = ("L2", "L1")
 
 
-def _nothing() -> None:
-    pass
-
-
 class Updater:
     """Updates the intervals of the flat parameters that this rank owns, by the solver's update rule.
 
@@ -33,6 +29,8 @@ class Updater:
         rule: None for the one that ``param.type`` names.
 
     Attributes:
+        shards: one updater, with its histories, for each interval that this rank owns: at first the whole buffers.
+        everything: the shards, and those of which this rank keeps a copy.
         gradient_scale: factor on every gradient; 1 / s if the loss was scaled by s.
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
@@ -54,7 +52,7 @@ class Updater:
         self.gradient_scale = 1.0
         self.keeps_step = bool(param.snapshot_diff)
         self.writes_copies = False
-        self.fetch_all: Callable[[], None] = _nothing
+        self.fetch_all: Callable[[], None] = lambda: None
         self.whole: Allocate = np.zeros
         self.around: Callable[[ShardUpdater], AbstractContextManager[Any]] = lambda shard: nullcontext()
         self.updated: Callable[[ShardUpdater], None] = lambda shard: None
@@ -62,41 +60,27 @@ class Updater:
         self._kernels = kernels
         self._arithmetic: Any = kernels if is_device(kernels) else base
         self._guard: GradientGuard | None = None
-        self._shards: list[ShardUpdater] | None = None
-        self._copies: list[ShardUpdater] = []
         try:
             self.rule: UpdateRule = rule or update_rules.get(param.type or "SGD")(param)
         except KeyError as error:
             raise UserError(error.args[0]) from error
         if param.regularization_type not in DECAY_KINDS:
             raise UserError(f"regularization_type {param.regularization_type!r} is unknown; known: L1, L2")
+        self.own([slice(0, params.n_elems)])
 
     def own(self, intervals: Sequence[slice], copied: Sequence[slice] = ()) -> None:
         """Update only these intervals of the flat buffers from now on, with new histories, all zero.
-
-        Until this is called, the updater owns the whole buffers.
 
         Args:
             intervals: in elements; disjoint. Empty ones are ignored.
             copied: likewise, those that another rank owns and this one updates too.
         """
-        self._shards, self._copies = self._shards_of(intervals), self._shards_of(copied)
+        self.shards = self._shards_of(intervals)
+        self.everything = [*self.shards, *self._shards_of(copied)]
 
     def _shards_of(self, intervals: Sequence[slice]) -> list[ShardUpdater]:
         return [ShardUpdater(self.rule, self.params, interval, self._kernels, self._plan)
                 for interval in intervals if interval.start < interval.stop]
-
-    @property
-    def shards(self) -> list[ShardUpdater]:
-        """One updater, with its histories, for each interval that this rank owns."""
-        if self._shards is None:
-            self.own([slice(0, self.params.n_elems)])
-        return self._shards or []
-
-    @property
-    def everything(self) -> list[ShardUpdater]:
-        """The shards, and those of which this rank keeps a copy."""
-        return [*self.shards, *self._copies]
 
     def update(self, rate: float, iteration: int, n_ranks: int = 1, sum_of_squares: float | None = None) -> None:
         """Update the intervals that this rank owns by the summed gradients in ``params.diff``.

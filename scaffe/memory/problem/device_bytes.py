@@ -114,7 +114,8 @@ KEPT: dict[str, Callable[[Node], int]] = {
 def kept_bytes(net: Net) -> int:
     """Bytes that all layers together keep from forward to backward: copies, pooling positions, random masks, sign
     masks."""
-    return sum(_array_bytes(node) + (KEPT[kind](node) if (kind := node.param.type) in KEPT else 0) for node in net.nodes)
+    kept = sum(KEPT[node.param.type](node) for node in net.nodes if node.param.type in KEPT)
+    return kept + sum(map(_array_bytes, net.nodes))
 
 
 def _array_bytes(node: Node) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -80,14 +80,13 @@ class Progress:
     n_histories: int
 
 
-class RecoverableRank(Protocol):
+class RecoverableRank:
     """What a rank is from one loss to the next: a trainer, or a server.
 
     Attributes:
         kind: WORKER or SERVER, as a Role has it.
         world: all ranks of the job.
         machine: says what the rank does when another is lost.
-        iteration: iterations done, as far as this rank knows.
     """
 
     kind: str
@@ -96,7 +95,8 @@ class RecoverableRank(Protocol):
 
     @property
     def iteration(self) -> int:
-        """See the class."""
+        """Iterations done, as far as this rank knows."""
+        return 0
 
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:
         """Train to the end, or serve those that do.
@@ -108,6 +108,7 @@ class RecoverableRank(Protocol):
             RankLost: one is lost.
             RanksReady: others are to join now.
         """
+        raise NotImplementedError
 
     def update(self) -> None:
         """Make the update for which this rank has all gradients."""
@@ -120,12 +121,15 @@ class RecoverableRank(Protocol):
 
     def progress(self) -> Progress | None:
         """How far this rank has come; None where it does not train."""
+        return None
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See FaultTolerance; the first rank's answer counts."""
+        raise NotImplementedError
 
     def recovery_values(self, part: Part) -> Given:
         """See FaultTolerance."""
+        raise NotImplementedError
 
     def follow(self, old: Any, progress: Progress) -> None:
         """Continue where the slowest rank was.

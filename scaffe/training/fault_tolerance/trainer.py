@@ -11,13 +11,13 @@ from scaffe.data.feeds.layer_feed import TRAIN
 from scaffe.files import read_state
 from scaffe.log import info, warning
 from scaffe.training.checkpoint import load_histories, newest_state, read_on
-from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress
+from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress, RecoverableRank
 from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
 from scaffe.training.solver import Solver
 from scaffe.training.strategies.roles import WORKER, Role
 
 
-class Trainer:
+class Trainer(RecoverableRank):
     """A worker with its solver; see RecoverableRank."""
 
     kind = WORKER

@@ -54,12 +54,6 @@ def logged_lines(net: Net, values: Sequence[float], kind: str) -> Iterator[str]:
         yield f"    {kind} net output #{position}: {line}"
 
 
-def log_outputs(net: Net, values: Sequence[float], kind: str) -> None:
-    """Log the lines of ``logged_lines``."""
-    for line in logged_lines(net, values, kind):
-        info(line)
-
-
 class Display(Observer):
     """Logs the mean of the last ``average_loss`` iterations' losses, averaged over the ranks that are in step."""
 
@@ -77,7 +71,8 @@ class Display(Observer):
         by = solver.net.shares.weight if peers.n_ranks < solver.communicator.n_ranks else 1.0
         smoothed, *outputs = solver.mean_over_ranks([value / by for value in mine], peers)
         info(f"Iteration {iteration} ({self._pace(iteration, display)}), loss = {smoothed:g}")
-        log_outputs(solver.net, outputs, "Train")
+        for line in logged_lines(solver.net, outputs, "Train"):
+            info(line)
         info(f"Iteration {iteration}, lr = {rate:g}")
         solver.report("train", {"smoothed_loss": smoothed, **by_name(solver.net, outputs), "learning_rate": rate})
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,12 +42,12 @@ class Tensorboard(Observer):
         display = solver.param.display
         if self._file is not None and solver.param.debug_info and display and solver.iteration % display == 0:
             file, step = self._file, solver.iteration
-            self._write(lambda: file.add_histograms(histograms(solver), step))
+            self._write(lambda: file.add(histograms(solver), step))
 
     def measured(self, solver: Solver, phase: str, values: dict[str, float]) -> None:
         if self._file is not None:
             file, step = self._file, solver.iteration
-            self._write(lambda: file.add_scalars({f"{phase}/{name}": value for name, value in values.items()}, step))
+            self._write(lambda: file.add([(f"{phase}/{name}", value) for name, value in values.items()], step))
 
     def finish(self, solver: Solver) -> None:
         if self._file is not None:
@@ -91,25 +90,18 @@ class EventFile:
             raise UserError(f"-tensorboard {folder}: {(error.strerror or str(error)).lower()}") from error
         self.path = str(self._writer._file_name)
 
-    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Write numbers by their names. Raises OSError."""
-        for name, value in values.items():
-            self._add(self._summary.scalar(name, value), step)
-        self._writer.flush()  # a run that is killed leaves them
-
-    def add_histograms(self, values: Iterable[tuple[str, np.ndarray]], step: int) -> None:
-        """Write histograms of elements. Raises OSError."""
-        for name, elements in values:
+    def add(self, values: Iterable[tuple[str, float | np.ndarray]], step: int) -> None:
+        """Write numbers, and histograms of arrays, with their names. Raises OSError."""
+        for name, value in values:
             with suppress(ValueError, IndexError):  # elements all huge: no bins (the latter by NumPy 1.26.0)
-                self._add(self._summary.histogram(name, elements, N_BINS), step)
-        self._writer.flush()
+                summary = (self._summary.histogram(name, value, N_BINS) if isinstance(value, np.ndarray) else
+                           self._summary.scalar(name, value))
+                self._writer.write_event(self._events.Event(summary=summary, step=step, wall_time=time.time()))
+        self._writer.flush()  # a run that is killed leaves them
 
     def close(self) -> None:
         """Write what is left. Raises OSError."""
         self._writer.close()
-
-    def _add(self, summary: Any, step: int) -> None:
-        self._writer.write_event(self._events.Event(summary=summary, step=step, wall_time=time.time()))
 
 
 def histograms(solver: Solver) -> Iterator[tuple[str, np.ndarray]]:

@@ -20,7 +20,7 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.training.early_signals import NUMBERS
 from scaffe.training.fault_tolerance.options import keeps_copies
-from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress
+from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress, RecoverableRank
 from scaffe.training.fault_tolerance.recovery_state_machine import NothingLeft, RecoveryStateMachine
 from scaffe.training.histories import gather_parts
 from scaffe.training.parameter_server.layout import Layout, ShardRule
@@ -34,10 +34,10 @@ HISTORIES, STEPS, FINISH = range(3)
 TAG = 2
 
 
-class Server:
+class Server(RecoverableRank):
     """Holds a shard until the workers end. As a RecoverableRank it hands over what its node has of lost shards."""
 
-    kind, iteration = SERVER, 0
+    kind = SERVER
 
     def __init__(self, role: Role, param: Any, how: Consistency) -> None:
         self.world, self.machine = role.world, RecoveryStateMachine(counts_updates=False)
@@ -68,18 +68,9 @@ class Server:
             tables.server.check_disks()
             tables.server.rest()
 
-    def update(self) -> None:
-        """See RecoverableRank: the shard makes them."""
-
     def abandon(self) -> None:
         if self._tables is not None:
             self._tables.server.abandon()
-
-    def close(self) -> None:
-        """See RecoverableRank."""
-
-    def progress(self) -> None:
-        """See RecoverableRank."""
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         self._sources = RecoverySources(self._tables)
@@ -88,21 +79,12 @@ class Server:
     def recovery_values(self, part: Part) -> Given:
         return self._sources.of(part)
 
-    def follow(self, old: Any, progress: Progress) -> None:
-        """See RecoverableRank."""
-
-    def load_saved_histories(self) -> None:
-        """See RecoverableRank."""
-
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
         """See RecoverableRank: a shard gets its part from the workers, when they begin."""
         n_elems, n_arrays = part.interval.stop - part.interval.start, 1 + progress.n_histories * part.is_whole
         arrays = [np.empty(n_elems, progress.dtype)] * n_arrays if given is None else [given[0], *given[1]]
         for array in arrays[:n_arrays]:
             self.world.bcast(array, root)
-
-    def say_shares(self) -> None:
-        """See RecoverableRank."""
 
 
 def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consistency, n_workers: int,

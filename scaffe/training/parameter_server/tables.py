@@ -39,11 +39,11 @@ class Tables:
                  make_rule: Callable[[Place], ShardRule], memory: str = "host", keeps_copies: bool = False) -> None:
         self.layout, self._world = layout, world
         self.server = ParameterServer(world, slack, n_servers, keeps_copies=keeps_copies, folder=layout.folder)
-        self._tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
+        self.tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
                                           self.layout.dtype) for number, place in enumerate(self.layout.places)]
         self.batches: list[Batch] = []
         if self.server.is_worker:
-            self.batches = [self.server.batch(table, range(1), memory) for table in self._tables]
+            self.batches = [self.server.batch(table, range(1), memory) for table in self.tables]
 
     def start(self, data: np.ndarray | None = None, histories: Mapping[int, np.ndarray] | None = None) -> None:
         """Start the server. Called by all ranks.
@@ -53,7 +53,7 @@ class Tables:
             histories: on rank 0, the rule's histories to start from, flat, by index; those not given are zero.
         """
         values = {} if data is None else {table.name: data[place.slice]
-                                          for table, place in zip(self._tables, self.layout.places, strict=True)}
+                                          for table, place in zip(self.tables, self.layout.places, strict=True)}
         self.server.start(values)
         given = histories or {}
         for index in self._world.bcast_object(sorted(given), ROOT):
@@ -62,7 +62,7 @@ class Tables:
 
     def _load(self, index: int, whole: np.ndarray | None) -> None:
         """Give every shard its part of one history, which rank 0 has, and every second copy as well."""
-        for table, place in zip(self._tables, self.layout.places, strict=True):
+        for table, place in zip(self.tables, self.layout.places, strict=True):
             held = [(start, own[index]) for start, own in [self.server.histories(table), *self.server.copies(table)]
                     if own]
             for at in range(0, place.n_elems, LOADED_ELEMS):
@@ -79,22 +79,8 @@ class Tables:
     def histories(self, index: int) -> list[histories.HistoryPart]:
         """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
         held = [(place.start, *self.server.histories(table))
-                for table, place in zip(self._tables, self.layout.places, strict=True)]
+                for table, place in zip(self.tables, self.layout.places, strict=True)]
         return [(start + first, own[index]) for start, first, own in held if own]
-
-    def recovery_sources(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
-        """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
-        """
-        found = []
-        for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
-            for shard, start, stop, giver, is_whole, is_copy in self.server.recovery_sources(table, left):
-                interval = slice(place.start + start, place.start + stop)
-                found.append((Part(interval, giver, is_whole, is_copy), number, shard))
-        return found
-
-    def recovery_values(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """After a loss: a table's values and histories on a shard, as this rank's node has them."""
-        return self.server.recovery_values(self._tables[number], shard)
 
     def close(self) -> list[tuple[int, int]]:
         """Shut the server down. Called by all ranks.
@@ -154,7 +140,11 @@ class RecoverySources:
         have_begun = communicator.allgather_objects(self._tables is not None)
         if self._tables is None or not all(have_begun):
             return None
-        found = self._tables.recovery_sources(left)
+        found = []
+        for number, (table, place) in enumerate(zip(self._tables.tables, self._tables.layout.places, strict=True)):
+            for shard, start, stop, giver, is_whole, is_copy in self._tables.server.recovery_sources(table, left):
+                interval = slice(place.start + start, place.start + stop)
+                found.append((Part(interval, giver, is_whole, is_copy), number, shard))
         self._held = {part.interval.start: (number, shard) for part, number, shard in found}
         if any(part.is_old for part, _, _ in found):
             info("The histories of a lost node's shards are those of their second copies, at most "
@@ -166,7 +156,8 @@ class RecoverySources:
         Raises KeyError if it lies in no table."""
         if self._tables is None:
             raise KeyError(part)
-        return self._tables.recovery_values(*self._held[part.interval.start])
+        number, shard = self._held[part.interval.start]
+        return self._tables.server.recovery_values(self._tables.tables[number], shard)
 
 
 def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "") -> Layout:

@@ -104,6 +104,9 @@ class Strategy:
         eager: how layers are updated within backward, which memory plans ask for.
         is_last_pass: whether gradients are complete after this pass (``iter_size``).
         passes: runs forward and backward: the net, or recordings of it.
+        acts_between_layers: whether it is called at every layer, which one rank alone need not pay for.
+        hook_points: indices of the layers before whose forward, or after whose backward, it acts. Layers between two of
+            them may run as one piece (a CUDA graph).
         has_converged: whether nothing more is to be gained, so that training ends before ``max_iter``.
     """
 
@@ -119,17 +122,8 @@ class Strategy:
         self.eager = EagerUpdate()
         self.is_last_pass = True
         self.passes: Any = replica.net
-
-    @property
-    def acts_between_layers(self) -> bool:
-        """Whether it is called at every layer, which one rank alone need not pay for."""
-        return self.replica.communicator.n_ranks > 1
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        """Indices of the layers before whose forward, or after whose backward, it acts. Layers between two of them may
-        run as one piece (a CUDA graph)."""
-        return range(len(self.replica.net.nodes))
+        self.acts_between_layers = replica.communicator.n_ranks > 1
+        self.hook_points: Collection[int] = range(len(replica.net.nodes))
 
     @property
     def images_per_pass(self) -> int:

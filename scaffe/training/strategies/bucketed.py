@@ -52,11 +52,6 @@ class Reduction(GradientTransfer):
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
 
-    @property
-    def algorithm(self) -> str:
-        """That which sums."""
-        return self.copying_algorithm or self.replica.sum_algorithm
-
     def finish(self) -> None:
         replica = self.replica
         with replica.timers("communication"):
@@ -77,36 +72,27 @@ class Reduction(GradientTransfer):
         replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", self.algorithm)
 
 
-class Pending:
-    """The requests under way, at most one per bucket.
+class Pending(dict[int, Request]):
+    """The requests under way, at most one per bucket, by its first layer. Waiting counts in the replica's timers.
 
     Args:
         kind: the requests' name in a timeline ("broadcast").
     """
 
     def __init__(self, replica: Replica, kind: str) -> None:
+        super().__init__()
         self._replica, self._kind = replica, kind
-        self._requests: dict[int, Request] = {}  # by the bucket's first layer
 
-    def add(self, bucket: Bucket, request: Request) -> None:
-        """Keep the request of a bucket's collective."""
-        self._requests[bucket.first_layer] = request
-
-    def wait(self, bucket: Bucket) -> None:
-        """Wait for the bucket's request, if it has one."""
-        self._wait(bucket.first_layer)
+    def wait(self, first_layer: int) -> None:
+        """Wait for a bucket's request, if it has one."""
+        request = self.pop(first_layer, None)
+        if request is not None:
+            self._replica.timers.wait(request, f"{self._kind} {self._replica.net.nodes[first_layer].name}")
 
     def wait_all(self) -> None:
         """Wait for all remaining requests, in the order they were added."""
-        for first_layer in list(self._requests):
-            self._wait(first_layer)
-
-    def _wait(self, first_layer: int) -> None:
-        request = self._requests.pop(first_layer, None)
-        if request is None:
-            return
-        label = f"{self._kind} {self._replica.net.nodes[first_layer].name}"
-        self._replica.timers.wait(request, label)
+        for first_layer in list(self):
+            self.wait(first_layer)
 
 
 class Broadcasts(Broadcast):
@@ -129,9 +115,7 @@ class Broadcasts(Broadcast):
 
     def wait_for(self, layer_index: int) -> None:
         """If a bucket begins with this layer, wait for it."""
-        bucket = self.buckets.by_first_layer.get(layer_index)
-        if bucket is not None:
-            self._pending.wait(bucket)
+        self._pending.wait(layer_index)
 
     def wait_all(self) -> None:
         self.post()
@@ -140,10 +124,10 @@ class Broadcasts(Broadcast):
 
     def send(self, bucket: Bucket) -> None:
         self._start(bucket)
-        self._pending.wait(bucket)
+        self._pending.wait(bucket.first_layer)
 
     def _start(self, bucket: Bucket) -> None:
-        self._pending.add(bucket, self.start_on(bucket.place))
+        self._pending[bucket.first_layer] = self.start_on(bucket.place)
 
     def start_on(self, place: slice) -> Request:
         """Post the collective on an interval of the parameters."""
@@ -163,7 +147,7 @@ class Reductions(Reduction):
         """If a bucket begins with this layer, its gradients are complete now: hand it to the helper thread."""
         bucket = self.buckets.by_first_layer.get(layer_index)
         if bucket is not None:
-            self._pending.add(bucket, self.start_on(bucket.place))
+            self._pending[layer_index] = self.start_on(bucket.place)
 
     def finish(self) -> None:
         """Wait for all reductions still under way."""
@@ -174,8 +158,8 @@ class Reductions(Reduction):
         return buckets.all
 
     def sum(self, bucket: Bucket) -> None:
-        self._pending.add(bucket, self.start_on(bucket.place))
-        self._pending.wait(bucket)
+        self._pending[bucket.first_layer] = self.start_on(bucket.place)
+        self._pending.wait(bucket.first_layer)
 
     def start_on(self, place: slice) -> Request:
         """Post the collective on an interval of the gradients."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from scaffe.flags import Flags
@@ -49,16 +49,10 @@ class Composed(Strategy):
             self.parameters = self.parameter_transfer(replica, self.buckets)  # type: ignore[call-arg]
             self.gradients = self.gradient_transfer(replica, self.buckets)  # type: ignore[call-arg]
         replica.updater.writes_copies = replica.communicator.n_ranks == 1  # else parameters come in messages
-        self.gradients.copying_algorithm = self.copies.algorithm
+        self.gradients.algorithm = self.copies.algorithm or replica.sum_algorithm
         self.eager = EagerTransfer(replica, self.buckets, self.parameters, self.gradients)
-
-    @property
-    def acts_between_layers(self) -> bool:
-        return super().acts_between_layers or self.replica.intra_replica.acts
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        return {*self.parameters.hook_points, *self.gradients.hook_points}
+        self.acts_between_layers |= replica.intra_replica.acts
+        self.hook_points = {*self.parameters.hook_points, *self.gradients.hook_points}
 
     def begin(self) -> None:
         self.parameters.begin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -70,18 +70,10 @@ class Downpour(ServerStrategy):
         self._is_alone = self._takes = self._asks = False  # what is fetched in this iteration
         self._pushes: bool | None = None  # whether it pushes; None: that is not decided
         self._rate, self._n_updates = 0.0, 0.0
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        """See Strategy: none."""
-        return ()
-
-    @property
-    def acts_between_layers(self) -> bool:
-        """See Strategy: where a replica's ranks sum gradients, or tables may be eager, on a device unasked too."""
-        replica = self.replica
-        return (replica.intra_replica.acts or is_device(replica.net.context.kernels)
-                or bool(vars(replica.options).get("memory")))
+        self.hook_points = ()
+        # where a replica's ranks sum gradients, or tables may be eager, on a device unasked too
+        self.acts_between_layers = (replica.intra_replica.acts or is_device(replica.net.context.kernels)
+                                    or bool(vars(options).get("memory")))
 
     def begin(self) -> None:
         """See ServerStrategy; say what DistBelief's authors would do otherwise, where replicas may diverge."""

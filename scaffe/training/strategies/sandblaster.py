@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
@@ -39,6 +38,7 @@ class Sandblaster(Strategy):
         self._buckets = Buckets(replica, ())
         self._phase, self._loss, self.has_converged = 0, float("nan"), False
         self._batch = Batch(0, 0, 1)
+        self.acts_between_layers, self.hook_points = False, ()
 
     def _refuse(self) -> None:
         replica = self.replica
@@ -48,15 +48,6 @@ class Sandblaster(Strategy):
             raise UserError("LBFGS has no steps to save: the solver's snapshot_diff must be false", everywhere=True)
         if not any(p.lr_mult for p in replica.net.params.params):
             raise UserError(f"LBFGS: net {replica.net.name!r} has no parameter to train", everywhere=True)
-
-    @property
-    def acts_between_layers(self) -> bool:
-        return False
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        """See Strategy: none."""
-        return ()
 
     @property
     def images_per_pass(self) -> int:

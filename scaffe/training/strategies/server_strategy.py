@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -51,15 +51,8 @@ class ServerStrategy(Strategy):
         peers = Communicator.single() if replica.division is None else replica.division.sums
         super().__init__(replica, ServerState(replica, self.how, self.buckets), InStep(peers))
         self.statistics = StalenessStatistics()
-
-    @property
-    def acts_between_layers(self) -> bool:
-        """See Strategy: always, since the parameters are not the net's own."""
-        return True
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        return self.buckets.by_first_layer.keys()
+        self.acts_between_layers = True  # since the parameters are not the net's own
+        self.hook_points = self.buckets.by_first_layer.keys()
 
     def begin(self) -> None:
         self.state.make_tables()

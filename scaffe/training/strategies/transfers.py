@@ -128,11 +128,11 @@ class GradientTransfer:
 
     Attributes:
         hook_points: indices of the layers after whose backward it must be called.
-        copying_algorithm: the algorithm that gives each sum to the next rank too; empty where it has not to.
+        algorithm: that which sums, and may give each sum to the next rank too.
     """
 
     hook_points: Collection[int] = ()  # layers after whose backward it acts
-    copying_algorithm = ""
+    algorithm = ""
 
     def completed(self, layer_index: int) -> None:
         """Called when backward has completed this layer's gradients."""
@@ -180,11 +180,8 @@ class Buckets:
     def leave_out(self, eager: Sequence[Bucket]) -> None:
         """Leave out some of ``all`` or of ``layers``, which are updated within backward; send the rest together."""
         taken = [bucket.place for bucket in eager]
-        rest = [(layer.first_layer, layer.place) for layer in self.layers if not _lies_in(layer.place, taken)]
+        rest = [(layer.first_layer, layer.place) for layer in self.layers
+                if not any(place.start <= layer.place.start < place.stop for place in taken)]
         self.together = self._divide(rest)
         self.runs = [run.place for run in plan_buckets(rest, 0, 0)]  # whose bytes do not count
         self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.together}
-
-
-def _lies_in(place: slice, others: Sequence[slice]) -> bool:
-    return any(other.start <= place.start < other.stop for other in others)

@@ -9,21 +9,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
-
-
-@update_rules.register("SGD")
-class Sgd(UpdateRule):
-    """h ← momentum · h + rate · (g + decay · w);  w ← w - h (Caffe 1.0, SGDSolver)."""
-
-    learns_frozen = False
-
-    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule. One history: the last step h."""
-        one = w.dtype.type
-        in_parts(_sgd, (w, g, histories[0]), one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
-                 one(hyper.scale), hyper.keeps_step)
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
@@ -36,21 +22,12 @@ def _sgd(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, momentum: flo
             g[i] = h[i]
 
 
-@update_rules.register("Nesterov")
-class Nesterov(UpdateRule):
-    """h' = momentum · h + rate · g;  w ← w - ((1 + momentum) · h' - momentum · h).
-
-    Here g includes the decay's part (Caffe 1.0; Sutskever et al., "On the importance of initialization and momentum in
-    deep learning", ICML 2013).
-    """
+@update_rules.register("SGD")
+class Sgd(UpdateRule):
+    """h ← momentum · h + rate · (g + decay · w);  w ← w - h (Caffe 1.0, SGDSolver)."""
 
     learns_frozen = False
-
-    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule. One history: the momentum h."""
-        one = w.dtype.type
-        in_parts(_nesterov, (w, g, histories[0]), one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
-                 one(hyper.scale), hyper.keeps_step)
+    kernel = staticmethod(_sgd)  # h: the last step
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
@@ -60,6 +37,30 @@ def _nesterov(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, momentum
         before = h[i]
         h[i] = momentum * before + rate * regularized(w[i], g[i], decay, l1, scale)
         step = (1 + momentum) * h[i] - momentum * before
+        w[i] -= step
+        if keeps_step:
+            g[i] = step
+
+
+@update_rules.register("Nesterov")
+class Nesterov(UpdateRule):
+    """h' = momentum · h + rate · g;  w ← w - ((1 + momentum) · h' - momentum · h).
+
+    Here g includes the decay's part (Caffe 1.0; Sutskever et al., "On the importance of initialization and momentum in
+    deep learning", ICML 2013).
+    """
+
+    learns_frozen = False
+    kernel = staticmethod(_nesterov)  # h: the momentum
+
+
+@compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
+def _adagrad(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, delta: float, decay: float, l1: bool,
+             scale: float, keeps_step: bool) -> None:
+    for i in range(w.size):
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        h[i] += gradient * gradient
+        step = rate * (gradient / (np.sqrt(h[i]) + delta))
         w[i] -= step
         if keeps_step:
             g[i] = step
@@ -75,23 +76,20 @@ class AdaGrad(UpdateRule):
         UserError: the solver gives a momentum.
     """
 
+    kernel = staticmethod(_adagrad)  # h: the sum of squared gradients
+    constants = ("delta",)
+
     def __init__(self, param: Any) -> None:
         super().__init__(param)
         refuse_momentum(param, "AdaGrad")
 
-    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule. One history: the sum h of squared gradients."""
-        one = w.dtype.type
-        in_parts(_adagrad, (w, g, histories[0]), one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
-                 one(hyper.scale), hyper.keeps_step)
-
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
-def _adagrad(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, delta: float, decay: float, l1: bool,
-             scale: float, keeps_step: bool) -> None:
+def _rmsprop(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, keep: float, delta: float, decay: float,
+             l1: bool, scale: float, keeps_step: bool) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
-        h[i] += gradient * gradient
+        h[i] = keep * h[i] + (1 - keep) * gradient * gradient
         step = rate * (gradient / (np.sqrt(h[i]) + delta))
         w[i] -= step
         if keeps_step:
@@ -108,48 +106,15 @@ class RmsProp(UpdateRule):
         UserError: the solver gives a momentum, or an rms_decay that is below 0, or 1 or above.
     """
 
+    kernel = staticmethod(_rmsprop)  # h: the running mean of squared gradients
+    constants = ("rms_decay", "delta")
+    second = "rms_decay"
+
     def __init__(self, param: Any) -> None:
         super().__init__(param)
         refuse_momentum(param, "RMSProp")
         if not 0 <= param.rms_decay < 1:
             raise UserError(f"rms_decay must be at least 0 and below 1, got {param.rms_decay:g}")
-
-    def numbers(self, hyper: Hyper) -> dict[str, float]:
-        return {**super().numbers(hyper), "second": self.param.rms_decay}
-
-    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule. One history: the running mean h of squared gradients."""
-        one = w.dtype.type
-        in_parts(_rmsprop, (w, g, histories[0]), one(hyper.rate), one(self.param.rms_decay), one(self.param.delta),
-                 one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
-
-
-@compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
-def _rmsprop(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, keep: float, delta: float, decay: float,
-             l1: bool, scale: float, keeps_step: bool) -> None:
-    for i in range(w.size):
-        gradient = regularized(w[i], g[i], decay, l1, scale)
-        h[i] = keep * h[i] + (1 - keep) * gradient * gradient
-        step = rate * (gradient / (np.sqrt(h[i]) + delta))
-        w[i] -= step
-        if keeps_step:
-            g[i] = step
-
-
-@update_rules.register("AdaDelta")
-class AdaDelta(UpdateRule):
-    """a ← m · a + (1 - m) · g²;  s = g · sqrt((delta + b) / (delta + a));  b ← m · b + (1 - m) · s²;  w ← w - rate · s.
-
-    Here g includes the decay's part, and m is the momentum (Caffe 1.0; Zeiler, arXiv:1212.5701).
-    """
-
-    n_histories = 2
-
-    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule. Two histories: the running means a and b of squared gradients and of squared steps."""
-        one = w.dtype.type
-        in_parts(_adadelta, (w, g, histories[0], histories[1]), one(hyper.rate), one(self.param.momentum),
-                 one(self.param.delta), one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
@@ -165,38 +130,16 @@ def _adadelta(w: np.ndarray, g: np.ndarray, a: np.ndarray, b: np.ndarray, rate: 
             g[i] = rate * step
 
 
-@update_rules.register("Adam")
-class Adam(UpdateRule):
-    """m ← b1 · m + (1 - b1) · g;  v ← b2 · v + (1 - b2) · g²;  w ← w - rate · c · m / (sqrt(v) + delta).
+@update_rules.register("AdaDelta")
+class AdaDelta(UpdateRule):
+    """a ← m · a + (1 - m) · g²;  s = g · sqrt((delta + b) / (delta + a));  b ← m · b + (1 - m) · s²;  w ← w - rate · s.
 
-    Here g includes the decay's part, b1 is momentum, b2 is momentum2, c = sqrt(1 - b2^t) / (1 - b1^t), and t counts
-    iterations from 1 (Caffe 1.0; Kingma and Ba, ICLR 2015).
-
-    Raises:
-        UserError: momentum or momentum2 is below 0, or 1 or above.
+    Here g includes the decay's part, and m is the momentum (Caffe 1.0; Zeiler, arXiv:1212.5701).
     """
 
     n_histories = 2
-
-    def __init__(self, param: Any) -> None:
-        super().__init__(param)
-        for name in ("momentum", "momentum2"):
-            if not 0 <= getattr(param, name) < 1:
-                raise UserError(f"Adam needs a {name} of at least 0 and below 1, got {getattr(param, name):g}")
-
-    def numbers(self, hyper: Hyper) -> dict[str, float]:
-        return {**super().numbers(hyper), "rate": self._rate(hyper), "second": self.param.momentum2}
-
-    def _rate(self, hyper: Hyper) -> float:
-        """The learning rate times the bias correction c."""
-        p, t = self.param, hyper.iteration + 1
-        return float(hyper.rate * sqrt(1 - p.momentum2**t) / (1 - p.momentum**t))
-
-    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule. Two histories: the first and second moments m and v."""
-        one, p = w.dtype.type, self.param
-        in_parts(_adam, (w, g, histories[0], histories[1]), one(self._rate(hyper)), one(p.momentum), one(p.momentum2),
-                 one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
+    kernel = staticmethod(_adadelta)  # a, b: the running means of squared gradients and of squared steps
+    constants = ("momentum", "delta")
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
@@ -210,3 +153,32 @@ def _adam(w: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, rate: floa
         w[i] -= step
         if keeps_step:
             g[i] = step
+
+
+
+@update_rules.register("Adam")
+class Adam(UpdateRule):
+    """m ← b1 · m + (1 - b1) · g;  v ← b2 · v + (1 - b2) · g²;  w ← w - rate · c · m / (sqrt(v) + delta).
+
+    Here g includes the decay's part, b1 is momentum, b2 is momentum2, c = sqrt(1 - b2^t) / (1 - b1^t), and t counts
+    iterations from 1 (Caffe 1.0; Kingma and Ba, ICLR 2015).
+
+    Raises:
+        UserError: momentum or momentum2 is below 0, or 1 or above.
+    """
+
+    n_histories = 2
+    kernel = staticmethod(_adam)  # m, v: the first and second moments
+    constants = ("momentum", "momentum2", "delta")
+    second = "momentum2"
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        for name in ("momentum", "momentum2"):
+            if not 0 <= getattr(param, name) < 1:
+                raise UserError(f"Adam needs a {name} of at least 0 and below 1, got {getattr(param, name):g}")
+
+    def rate(self, hyper: Hyper) -> float:
+        """The learning rate times the bias correction c."""
+        p, t = self.param, hyper.iteration + 1
+        return float(hyper.rate * sqrt(1 - p.momentum2**t) / (1 - p.momentum**t))

@@ -12,6 +12,7 @@ from scaffe.layers.base.axes import loss_divisor, read_labels
 from scaffe.layers.base.bases import LossLayer
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
+from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.random import Stream
 from scaffe.layers.loss.accuracy import Accuracy, fractions
 from scaffe.training.partition.group import Group
@@ -25,16 +26,20 @@ def labels_here(labels: np.ndarray, own: slice) -> tuple[np.ndarray, np.ndarray]
     return here, labels[here] - own.start
 
 
-class AccuracyByClasses(Accuracy):
+class _ByClasses(Layer):
+    """What both layers know. ``n_classes``: all of them."""
+
+    def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
+        super().__init__(param, context)
+        self._group, self._n_classes, self._own = group, n_classes, group.columns(n_classes)
+
+
+class AccuracyByClasses(_ByClasses, Accuracy):
     """The layer's fractions of all images, the same on every rank.
 
     The ranks exchange each image's label's score, and how many of their own classes score as high.
     Bottoms: scores (G, own classes); labels of all images. Tops: as Accuracy's.
     """
-
-    def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
-        super().__init__(param, context)
-        self._group, self._n_classes, self._own = group, n_classes, group.columns(n_classes)
 
     def all_classes(self, n_here: int) -> int:
         """See Accuracy: those of all ranks."""
@@ -63,7 +68,7 @@ class AccuracyByClasses(Accuracy):
 LEAST = float(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose logarithm it takes
 
 
-class LossByClasses(LossLayer):
+class LossByClasses(_ByClasses, LossLayer):
     """SoftmaxWithLoss where each rank has some classes' scores of all images; scores are never gathered.
 
     The ranks exchange each image's largest score, the sum of its exponentials and its label's score. Bottoms: scores
@@ -71,8 +76,7 @@ class LossByClasses(LossLayer):
     """
 
     def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
-        super().__init__(param, context)
-        self._group, self._n_classes, self._own = group, n_classes, group.columns(n_classes)
+        super().__init__(param, context, group, n_classes)
         loss = param.loss_param
         self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
 

@@ -117,7 +117,6 @@ class RowsToOne(_SingleRankRedistribution):
         self._gather(bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Scatter the gradient."""
         if propagate_down[0]:
             self._scatter(top[0].diff_flat, bottom[0].diff_flat)
 
@@ -132,7 +131,6 @@ class OneToRows(_SingleRankRedistribution):
         self._scatter(bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather the gradient."""
         if propagate_down[0]:
             self._gather(top[0].diff_flat, bottom[0].diff_flat)
 

@@ -21,7 +21,6 @@ class Lifetime:
     last: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both are needed in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -88,7 +87,6 @@ class BlobMemory:
 
     @property
     def lifetime(self) -> Lifetime:
-        """The steps from the first use to the last."""
         return Lifetime(self.blob.n_elems * self.blob.dtype.itemsize, min(self.steps), max(self.steps))
 
 

@@ -84,7 +84,6 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
 
 
 def _make_part(param: Any, context: Context, bottoms: list[Blob], parts: Parts | None) -> Layer:
-    """The layer, or this rank's part of it."""
     part = parts.layer(param, context, bottoms) if parts is not None else None
     return _make_layer(param, context, bottoms) if part is None else part
 
@@ -197,7 +196,6 @@ def _own_blobs(net: Net, trained: Net) -> list[Blob]:
 
 # -- passes ------------------------------------------------------------------------------------------------
 def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
-    """Note in the nodes which bottoms and parameters need a gradient."""
     rates = {id(blob): p.lr_mult for p in params for blob in (p.blob, *p.sharers)}
     specs = []
     for node in nodes:

@@ -78,7 +78,6 @@ class Recorded:
         return loss
 
     def backward(self) -> None:
-        """Run the net's backward."""
         for first, last, can in reversed(self._backward_runs):
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
@@ -139,7 +138,6 @@ class Recorded:
         return result
 
     def _bare_forward(self, first: int, last: int) -> Any:
-        """Run forward without the hooks, which are called around the stretch."""
         net = self._net
         hooks, net.before_forward, net.after_forward = (net.before_forward, net.after_forward), [], []
         try:

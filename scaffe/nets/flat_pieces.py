@@ -42,7 +42,6 @@ class Pieces:
         self._arrays[self.places.index(place)] = array
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """A copy of everything in host memory."""
         return np.concatenate([to_host(array) for array in self._arrays])
 
     def __getitem__(self, place: slice) -> Any:

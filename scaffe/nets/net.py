@@ -227,7 +227,6 @@ class Net:
                 del self.passed_diffs[id(blob)]
 
     def forward_backward(self) -> Any:
-        """One forward and one backward over the whole net. Returns the loss."""
         loss = self.forward()
         self.backward()
         return loss
@@ -245,7 +244,6 @@ class Net:
             node.set_weights()
 
     def clear_param_diffs(self) -> None:
-        """Make every parameter's gradient zero."""
         self.params.clear_diffs()
 
     def outputs(self) -> list[tuple[str, Blob, float]]:

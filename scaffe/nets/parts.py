@@ -30,7 +30,6 @@ class Portion:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """The part's shape."""
         return tuple(len(range(*place.indices(n))) for place, n in zip(self.index, self.shape, strict=True))
 
     @property

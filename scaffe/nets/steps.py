@@ -51,7 +51,6 @@ class Steps:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of forward and backward."""
         return self.n_layers + sum(map(self._length, range(self.n_layers)))
 
     def layer_of(self, step: int) -> int:
@@ -64,6 +63,5 @@ class Steps:
 
     @cached_property
     def _firsts(self) -> list[int]:
-        """For each layer, its first step of backward."""
         lengths = [self._length(layer) for layer in reversed(range(self.n_layers))]
         return [self.n_layers + ahead for ahead in accumulate(lengths[:-1], initial=0)][::-1] if lengths else []

@@ -166,7 +166,6 @@ class NetMaker:
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
 
     def train_net(self) -> Net:
-        """The training net. Raises UserError."""
         message, source = _only_one(self.param, ("net", "net_param", "train_net", "train_net_param"))
         selection, level = _selection(self.param.train_state, "TRAIN"), self.options.level
         selection = replace(selection, level=selection.level if level is None else level,
@@ -174,7 +173,6 @@ class NetMaker:
         return self._make(message, source, selection, replace(self.share, **_portions(self.param)))
 
     def test_nets(self, trained: Net) -> list[Net]:
-        """The test nets, with the training net's parameters. Raises UserError."""
         states, division = list(self.param.test_state), self._division
         part = (self.share.rank, self.share.ranks) if division is None else (division.replica, division.n_replicas)
         nets = []

@@ -128,18 +128,15 @@ class LimitedMemory(Observer):
         on_plan()
 
     def begin(self, solver: Solver) -> None:
-        """See Observer: log the plan."""
         self._n_measured = 0
         limit = self.tier.limit
         info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.unmovable)} do not move; {self.tier.text()}")
 
     def before_iteration(self, solver: Solver) -> None:
-        """See Observer: record moves if somebody wants that."""
         self._n_passes = self.tier.executor.n_passes
         self.tier.mover.record = solver.timers.record
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer: make the plan again once its steps have been measured."""
         if self.tier.executor.n_passes == self._n_passes:
             return
         self._n_measured += 1
@@ -149,7 +146,6 @@ class LimitedMemory(Observer):
             info(f"Memory: planned again with measured times: {self.tier.text()}")
 
     def finish(self, solver: Solver) -> None:
-        """See Observer: log what was moved."""
         info(f"Memory: {self.tier.spent()}")
 
 

@@ -60,7 +60,6 @@ class ShardUpdater:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of this interval's histories."""
         return int(self.n_histories * self.n_elems * self._params.dtype.itemsize)
 
     def update(self, hyper: Hyper, factor: Any, writes_copies: bool = False) -> None:

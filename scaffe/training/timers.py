@@ -45,7 +45,6 @@ class Timers:
         self._inner: list[list[float]] = []  # by open activity: seconds of activities inside, and of compiling there
 
     def clear(self) -> None:
-        """Set all counts to zero."""
         self.seconds.clear()
         self.behind = self.waited = 0.0
 

@@ -174,7 +174,6 @@ class Updater:
         return 0.0 if self._guard is None else self._guard.take()
 
     def _plan(self, interval: slice, origin: int) -> Any:
-        """The plan that updates an interval, for arrays that begin at element ``origin`` of the flat buffers."""
         return self._arithmetic.update_plan(self.rule, list(self.segments(interval, origin)))
 
     def segments(self, interval: slice, origin: int) -> Iterator[Segment]:

@@ -21,11 +21,9 @@ class CopyLane:
         self._copies: deque[tuple[str, Any, Any]] = deque()
 
     def begin(self, label: str) -> None:
-        """A copy is queued next."""
         self._copies.append((label, _mark(self.stream), None))
 
     def end(self) -> None:
-        """The copy is queued."""
         label, start, _ = self._copies.pop()
         self._copies.append((label, start, _mark(self.stream)))
 
@@ -59,7 +57,6 @@ class DeviceArena(ArrayMemory):
         self.most_bytes = 0
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """See ArrayMemory. Raises ValueError for None."""
         if offsets is None:
             raise ValueError("arrays on a device lie in one memory")
         self.arrays[:] = [self._memory[start:start + n_bytes]

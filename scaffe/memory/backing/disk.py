@@ -29,7 +29,6 @@ class DiskStore:
         self._backed = backed
 
     def bandwidth(self) -> Bandwidth:
-        """See BackingStore: of the file's disk."""
         return disk_speed(self._backed.file)
 
     def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
@@ -117,7 +116,6 @@ class Mover(DiskLanes):
         return self.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
-        """See ArrayMover. Raises UserError if the disk has no room for them."""
         self._offsets, end = {}, rounded(self._backed.n_bytes)
         for number in numbers:
             self._offsets[number] = end
@@ -135,7 +133,6 @@ class Mover(DiskLanes):
         self._moves.pop(number).wait()
 
     def wait_all(self) -> None:
-        """See ArrayMover. Errors of moves are ignored."""
         for number in list(self._moves):
             with suppress(Exception):
                 self.wait(number)

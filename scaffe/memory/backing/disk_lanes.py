@@ -72,7 +72,6 @@ class DiskLane:
         return Move([self._threads.submit(chunk, start) for start in starts])
 
     def close(self) -> None:
-        """End the threads, after the chunks that they are at."""
         self._threads.shutdown(cancel_futures=True)
 
     def _end(self, n_bytes: int, label: str, began: list[float], left: list[int]) -> None:
@@ -131,7 +130,6 @@ class DiskLanes:
         return Bandwidth(self.out.n_bytes / out, self.back.n_bytes / back)
 
     def close(self) -> None:
-        """End the threads, after the chunks that they are at."""
         for lane in (self.out, self.back):
             lane.close()
 

@@ -51,7 +51,6 @@ class Windows:
         raise ValueError("expected an array within a window of the file")
 
     def offset(self, array: np.ndarray) -> int:
-        """An array's place in the file, in bytes."""
         begin, memory = self.of(array)
         return begin + address(array) - address(memory)
 
@@ -121,7 +120,6 @@ class FileBackedMemory:
         return self.pages(n_elems * dtype.itemsize).view(dtype)
 
     def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """Whether two arrays made here show the same part of the file."""
         return self.offset(one) == self.offset(other)
 
     def keep(self, whole: np.ndarray, shown: Sequence[np.ndarray] = ()) -> None:
@@ -146,7 +144,6 @@ class FileBackedMemory:
         make_private(array)
 
     def offset(self, array: np.ndarray) -> int:
-        """The array's place in the file, in bytes."""
         return self._windows.offset(array)
 
     def _behind(self, start: int, n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -192,5 +189,4 @@ class StagedOnHost:
         return in_pages(n_elems, np.dtype(dtype))
 
     def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """See ParamMemory: never, since ``flat`` takes new memory."""
         return False

@@ -29,7 +29,6 @@ class FreePieces:
         self._others: list[tuple[int, int]] = []
 
     def put(self, pieces: Iterable[Piece]) -> None:
-        """Add pieces."""
         for start, n_bytes in pieces:
             insort(self._kind(start, n_bytes), (n_bytes, start))
             self.n_bytes += n_bytes
@@ -56,7 +55,6 @@ class FreePieces:
         return found
 
     def clear(self) -> list[Piece]:
-        """Take all."""
         return self.take_within(0, MOST_ADDRESS)
 
     def _taken(self, kind: list[tuple[int, int]], n_bytes: int, least: int) -> list[Piece]:

@@ -76,7 +76,6 @@ class DeviceMover:
                 lane.report(partial(self.record, name))
 
     def bandwidth(self) -> Bandwidth | None:
-        """See ArrayMover: None, since copies compete with those of batches."""
         return None
 
     def close(self) -> None:
@@ -160,7 +159,6 @@ class PinnedStore:
         self._memory: Any = None
 
     def bandwidth(self) -> Bandwidth:
-        """See BackingStore: of the link between device and host."""
         return link_speed(self.whole())
 
     def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
@@ -179,7 +177,6 @@ class PinnedStore:
         return fitted_together(iteration, place, n_bytes, bandwidth)
 
     def whole(self) -> Any:
-        """The piece of device memory, uint8."""
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory

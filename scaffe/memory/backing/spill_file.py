@@ -61,7 +61,6 @@ class SpillFile:
 
     @property
     def free_bytes(self) -> int:
-        """That the disk has left."""
         space = os.fstatvfs(self.descriptor)
         return space.f_bavail * space.f_frsize
 

@@ -114,7 +114,6 @@ class Search:
 
 
 def _choices_of(tensor: Tensor) -> list[Choice]:
-    """What can be done with an array."""
     found = [Choice.KEEP, Choice.MOVE]
     if tensor.recompute is not None:
         found.append(Choice.RECOMPUTE)

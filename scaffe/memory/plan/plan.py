@@ -70,7 +70,6 @@ class Plan:
     wanted: tuple[Choice, ...] = ()
 
     def tensors_of(self, do: Do) -> list[int]:
-        """The tensors, by number, of all actions of one kind."""
         return [action.tensor for step in (*self.before, *self.after) for action in step if action.do is do]
 
 
@@ -131,7 +130,6 @@ def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
 
 
 def _used(tensor: Tensor, state: str, step: int) -> str:
-    """A tensor's state after a step has used it."""
     begins = state == ABSENT and step in tensor.begins and not tensor.is_persistent
     if state != VALID and not begins:
         raise WrongPlanError(f"step {step} uses {tensor.name!r}, which is {state}")
@@ -139,7 +137,6 @@ def _used(tensor: Tensor, state: str, step: int) -> str:
 
 
 def _acted(iteration: Iteration, state: Sequence[str], action: Action, step: int) -> str:
-    """A tensor's state after an action."""
     tensor, now = iteration.tensors[action.tensor], state[action.tensor]
     if action.do is not Do.RECOMPUTE:
         if now != FROM[action.do]:

@@ -182,7 +182,6 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole iteration."""
         return self.compute + self.recompute + self.waited
 
     @property

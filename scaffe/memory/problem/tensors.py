@@ -86,7 +86,6 @@ class _Uses:
     writers: list[int] = field(default_factory=list)
 
     def tensor(self, recompute: Recompute | None) -> Tensor:
-        """The same for a plan."""
         steps = tuple(sorted(self.forward)), tuple(sorted(self.backward))
         n_bytes = rounded(self.blob.n_elems * self.blob.dtype.itemsize)
         return Tensor(self.name, n_bytes, *steps, recompute)

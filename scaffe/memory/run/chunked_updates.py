@@ -72,7 +72,6 @@ class ChunkedState(Generic[G]):
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the parameters that may be offloaded."""
         return sum(each.tensor.n_bytes for each in self.tensors[:self._n_parameters] if each.tensor.forward)
 
     @property

@@ -69,7 +69,6 @@ class Executor(Tier):
         self._net.reshape()
 
     def follow(self, plan: Plan, layout: Layout) -> None:
-        """Carry out this plan from the next forward on."""
         self._let_go()
         self._persistent.show_all()
         self.plan, self.memory.most_bytes = plan, layout.others_bytes
@@ -88,7 +87,6 @@ class Executor(Tier):
             self.memory.take(number)
 
     def recompute(self, step: int) -> None:
-        """See Tier: recompute what the plan says."""
         for action in self.plan.before[step] if self.plan else ():
             if action.do is Do.RECOMPUTE:
                 self._recompute(action.tensor)
@@ -103,7 +101,6 @@ class Executor(Tier):
             update()
 
     def close(self) -> None:
-        """See Tier: wait for moves, and end them."""
         self.mover.wait_all()
         self.mover.close()
 

@@ -91,7 +91,6 @@ class LimitedNet:
             self._follow(*self._make_plan(self.iteration))
 
     def text(self) -> str:
-        """The plan in one line."""
         counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in (
             Choice.KEEP, Choice.MOVE, Choice.RECOMPUTE))
         found = predict(self.iteration, self.plan, self._bandwidth)

@@ -138,7 +138,6 @@ def _on_card(net: Net) -> tuple[int, Iteration]:
 
 
 def _taken_bytes(state: Sequence[StateTensor]) -> int:
-    """Bytes of the tensors that may be offloaded."""
     return sum(each.tensor.n_bytes + each.never_materialized for each in state)
 
 

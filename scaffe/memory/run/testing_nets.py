@@ -88,7 +88,6 @@ class ArenaSharingNet:
         self._iteration = iteration_of(test, [], self._state, seconds)
 
     def least_bytes(self, store: PinnedStore) -> int:
-        """Bytes of memory that these parameters take at least."""
         return store.least_bytes(self._iteration)
 
     def limit(self, text: str, store: PinnedStore) -> LimitedNet:

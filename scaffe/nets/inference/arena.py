@@ -85,7 +85,6 @@ class Activations:
         self._own = []
 
     def _blobs(self, key: int) -> list[Blob]:
-        """All blobs that have a part's memory."""
         return [self._parts[key].blob, *self._others.get(key, ())]
 
     def _new_places(self) -> list[np.ndarray]:
@@ -113,7 +112,6 @@ class Activations:
         self._owner |= {key: source for key, blob in self._owner.items() if blob is target}
 
     def _uses(self, heads: Mapping[int, int]) -> dict[int, BlobMemory]:
-        """By id of each owner of memory, the steps in which that memory is read or written."""
         found: dict[int, BlobMemory] = {}
         for index, node in enumerate(self._net.nodes):
             for blob in (*node.bottoms, *node.tops):

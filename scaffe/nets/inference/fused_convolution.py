@@ -149,7 +149,6 @@ class FusedConvolution:
 
     @property
     def blobs(self) -> list[Blob]:
-        """The blobs that the plan reads and writes."""
         return [blob for blob in (self.group.x, self.group.y, self.group.added) if blob is not None]
 
     @property
@@ -186,7 +185,6 @@ class FusedConvolution:
             self.lay_out()
 
     def _reshape(self) -> None:
-        """Reshape all layers, unless no shape has changed."""
         if [blob.shape for blob in self._activations] == self._known_shapes:
             return
         for node in self._nodes:

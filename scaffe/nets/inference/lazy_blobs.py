@@ -122,11 +122,9 @@ class LazyBlobs:
 
     @property
     def names(self) -> list[str]:
-        """Names of the blobs that are still to be computed."""
         return [name for name in self._keys if self.holds(name)]
 
     def holds(self, name: str) -> bool:
-        """Whether a blob is still to be computed."""
         return self._keys.get(name) in self._left
 
     def compute(self, name: str) -> None:
@@ -163,7 +161,6 @@ class LazyBlobs:
             self._shapes = [blob.shape for blob in self._blobs]
 
     def _grouped(self, skipped: Collection[str]) -> dict[int, _Group]:
-        """By the owner's id."""
         groups = {id(self._owners[id(self._net.blobs[name])]): _Group() for name in skipped}
         for index in self._nodes:
             for top in self._net.nodes[index].tops:

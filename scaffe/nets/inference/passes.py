@@ -45,7 +45,6 @@ class ChangeDetector:
         return is_unchanged
 
     def end(self) -> None:
-        """Note that the pass has completed without an error."""
         self._shapes = [blob.shape for blob in self._activations]
 
 
@@ -143,7 +142,6 @@ class Inference:
         return float(loss)
 
     def lay_out(self) -> None:
-        """Fold and lay out the weights that may have changed."""
         for run in self._convolutions.values():
             run.lay_out()
 

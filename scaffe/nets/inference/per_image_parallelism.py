@@ -102,7 +102,6 @@ class PerImageParallelism:
                                                     thread_net.net.blobs[name].data_flat)
 
     def _part(self, blob: Blob, start: int, length: int) -> np.ndarray:
-        """The elements of ``length`` images from ``start`` on."""
         n_elems = blob.n_elems // self._n_images
         return blob.data_flat[start * n_elems:(start + length) * n_elems]
 

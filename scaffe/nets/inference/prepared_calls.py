@@ -37,7 +37,6 @@ class PreparedSequence:
         return self._calls.is_valid() and [blob.shape for blob in self._blobs] == self._shapes
 
     def has_same_memory(self) -> bool:
-        """Whether the blobs are in the memory for which the calls were prepared."""
         return all(_is_same(blob.memory, memory) for blob, memory in zip(self._blobs, self._memory, strict=True))
 
     def run(self) -> None:
@@ -76,7 +75,6 @@ class PreparedLayers:
             self.forget()
 
     def forget(self) -> None:
-        """Drop all prepared calls, and prepare none in this pass."""
         self._found.clear()
         self._makes = False
 

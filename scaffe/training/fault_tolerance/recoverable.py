@@ -95,7 +95,6 @@ class RecoverableRank:
 
     @property
     def iteration(self) -> int:
-        """Iterations done, as far as this rank knows."""
         return 0
 
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:

@@ -84,7 +84,6 @@ class RecoveryStateMachine:
 
     @property
     def place(self) -> Place:
-        """What this rank tells the others."""
         return Place(self.step, self.is_ready, self._is_new)
 
     def prepared(self) -> None:

@@ -50,7 +50,6 @@ class Replacing:
         self.missing = max(self._n_wanted - n_ranks, 0)
 
     def started(self) -> None:
-        """A rank is being started."""
         self._is_starting, self._are_ready = True, False
 
     def ready(self) -> None:
@@ -63,7 +62,6 @@ class Replacing:
         self.n_failures += 1
 
     def came(self) -> None:
-        """It has joined."""
         self._is_starting = self._are_ready = False
         self.n_failures = 0
 
@@ -107,7 +105,6 @@ class Spawner:
         return found
 
     def came(self, are_in: bool) -> None:
-        """Note whether those that were handed over have joined."""
         if are_in:
             self._replacing.came()
         else:

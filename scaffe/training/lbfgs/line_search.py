@@ -39,7 +39,6 @@ class Point:
 
     @property
     def is_finite(self) -> bool:
-        """Whether value and slope are."""
         return math.isfinite(self.value) and math.isfinite(self.slope)
 
 

@@ -87,7 +87,6 @@ class Smooth:
         return loss + float(squares[0, 0]) / 2, loss, float(dots[0, 0])
 
     def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
-        """See Objective: the gradient itself."""
         return g, ()
 
     def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
@@ -97,7 +96,6 @@ class Smooth:
         return (c.Combine((1.0, step), (X, DIRECTION), TRIAL),)
 
     def search(self, start: Point, rules: Rules) -> Search:
-        """See Objective: strong Wolfe."""
         return Wolfe(start, rules)
 
 
@@ -115,7 +113,6 @@ class Orthantwise:
         return loss + float(penalty[0]), loss, float(fall[0, 0])
 
     def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
-        """See Objective: the pseudo-gradient."""
         return self._downhill, (c.SteepestL1(X, g, DECAY, self._downhill),)
 
     def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
@@ -128,7 +125,6 @@ class Orthantwise:
         return (c.Combine((1.0, step), (X, DIRECTION), TRIAL), c.KeepSigns(TRIAL, self._orthant, 1.0, TRIAL))
 
     def search(self, start: Point, rules: Rules) -> Search:
-        """See Objective: backtracking."""
         return Backtrack(start, rules)
 
 

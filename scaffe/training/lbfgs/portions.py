@@ -28,7 +28,6 @@ class StragglerStatistics:
         self._way = 0.0  # seconds that a bundle is on its way
 
     def took(self, replica: int, seconds: float) -> None:
-        """Note a portion's time."""
         self.n_done[replica] = self.n_done.get(replica, 0) + 1
         self.seconds[replica] = self.seconds.get(replica, 0.0) + seconds
         usual = self._usual.get(replica, seconds)
@@ -120,7 +119,6 @@ class Portions:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every portion of the step counts."""
         return len(self.counted) == self._n_portions
 
     def join(self, replica: int) -> None:

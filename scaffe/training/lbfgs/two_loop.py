@@ -26,7 +26,6 @@ class Pairs:
 
     @property
     def kept(self) -> list[tuple[str, str]]:
-        """The pairs, the oldest first."""
         return list(self._kept)
 
     @property
@@ -49,7 +48,6 @@ class Pairs:
         self._kept.append(self._spare.pop(0))
 
     def clear(self) -> None:
-        """Drop all pairs."""
         self.n_cleared += 1
         self._spare += self._kept
         self._kept = []

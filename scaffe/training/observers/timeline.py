@@ -57,7 +57,6 @@ class Timeline(Observer):
         _LayerSpans(solver.net, self._keep)
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer: look what the strategy has counted."""
         counted = solver.strategy.counters()
         if counted and len(self._counts) < MOST_SPANS:
             self._counts.append((time.perf_counter() - self._zero, counted))

@@ -29,12 +29,10 @@ class Place:
 
     @property
     def n_elems(self) -> int:
-        """Length of the interval."""
         return self.stop - self.start
 
     @property
     def slice(self) -> slice:
-        """The interval, as an index of the flat buffers."""
         return slice(self.start, self.stop)
 
 

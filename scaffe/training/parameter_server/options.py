@@ -66,13 +66,11 @@ class StalenessStatistics:
     elapsed: float = 0.0
 
     def pulled(self, staleness: int) -> None:
-        """Count a pull of parameters that were so many clocks old."""
         self.n_pulls += 1
         self.staleness += staleness
         self.stalest = max(self.stalest, staleness)
 
     def pushed(self) -> None:
-        """Count a push."""
         self.n_pushes += 1
 
 
@@ -141,7 +139,6 @@ class MemoryAccounting:
 
     @property
     def _share(self) -> int:
-        """Bytes of the values on one shard."""
         return -(-self.n_bytes // len(self.roles.shards))
 
     @property

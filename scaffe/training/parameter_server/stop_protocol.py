@@ -57,7 +57,6 @@ class StopStateMachine:
         return promise
 
     def hear(self, promise: Promise) -> None:
-        """Take a worker's promise."""
         self._heard.setdefault(promise.meeting, {})[promise.worker] = promise
 
     def must_wait(self, n_done: int) -> bool:
@@ -179,7 +178,6 @@ class ReplicaStopProtocol(InStep):
         """Nothing: the thread polls."""
 
     def close(self) -> None:
-        """End the thread."""
         self._is_over.set()
 
     def _answer(self) -> None:

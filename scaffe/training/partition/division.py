@@ -50,7 +50,6 @@ class Division:
 
     @property
     def n_replicas(self) -> int:
-        """How many replicas there are."""
         return self.peers.n_ranks
 
     def shared(self, message: Any) -> tuple[Any, Parts]:
@@ -78,7 +77,6 @@ class Division:
                 node.set_weights()
 
     def log(self) -> None:
-        """Say in the log how layers are shared."""
         split = [f"{name} by {kind}" for name, kind in self.plan.shardings.items() if kind != REPLICATED]
         info(f"Model parallelism: {self.n_replicas} replica(s) of {self.plan.n_partitions} partition(s); "
              + (", ".join(split) or "every layer replicated"))

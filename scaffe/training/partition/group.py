@@ -63,11 +63,9 @@ class Group:
         self.communicator.reduce_scatter(array.reshape(-1))
 
     def igather(self, array: np.ndarray) -> Request:
-        """Start ``gather``."""
         return self.communicator.iallgather(array.reshape(-1))
 
     def iscatter_sum(self, array: np.ndarray) -> Request:
-        """Start ``scatter_sum``."""
         return self.communicator.ireduce_scatter(array.reshape(-1))
 
     def gather_started(self, array: np.ndarray) -> Request:
@@ -89,7 +87,6 @@ class Group:
         self.timers.wait(request, label)
 
     def sum(self, array: np.ndarray) -> None:
-        """Sum arrays over the ranks, in place."""
         self.communicator.allreduce(array.reshape(-1))
 
     def max(self, array: np.ndarray) -> None:
@@ -102,7 +99,6 @@ class Group:
         self.exchange(*self._swapped(sent, received))
 
     def iswap(self, sent: np.ndarray, received: np.ndarray) -> Request:
-        """Start ``swap``."""
         return self.iexchange(*self._swapped(sent, received))
 
     def exchange(self, sent: Arrays, received: Arrays) -> None:
@@ -110,7 +106,6 @@ class Group:
         self._post(sent, received)()
 
     def iexchange(self, sent: Arrays, received: Arrays) -> Request:
-        """Start ``exchange``."""
         finish, label = self._post(sent, received), f"rank {self.rank}: an exchange"
         if grants_threads():
             return self._progress.submit(label, finish)
@@ -149,5 +144,4 @@ class SharedMapping:
 
     @cached_property
     def array(self) -> np.ndarray:
-        """The array itself."""
         return self._group.zeros(prod(self._shape), self._dtype).reshape(self._shape)

@@ -27,7 +27,6 @@ class Batch:
 
     @property
     def n_portions(self) -> int:
-        """How many portions there are."""
         return -(-self.n_images // self.portion)
 
     def images(self, portion: int) -> tuple[int, int]:
@@ -36,7 +35,6 @@ class Batch:
         return self.first + done, min(self.portion, self.n_images - done)
 
     def weight(self, portion: int) -> float:
-        """A portion's share of the batch."""
         return self.images(portion)[1] / self.n_images
 
 

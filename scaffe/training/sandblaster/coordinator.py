@@ -51,7 +51,6 @@ class Coordinator:
             portions.join(replica)
 
     def handle(self, source: int, message: m.Message) -> None:
-        """Act on a message."""
         started, is_news = time.thread_time(), True
         if isinstance(message, messages.Begin):
             self._begin(message)
@@ -194,5 +193,4 @@ class Coordinator:
 
 
 def _synchronize() -> Requests:
-    """Everybody reads the parameters."""
     yield Evaluate(X, "")

@@ -64,12 +64,10 @@ class SandblasterState(StatePlacement):
 
     @property
     def n_servers(self) -> int:
-        """How many ranks hold shards alone."""
         return int(self.replica.world.n_ranks - self.replica.communicator.n_ranks)
 
     @property
     def layout(self) -> Layout:
-        """How the vectors lie on the shards."""
         replica, n_servers = self.replica, self.n_servers
         params, options = replica.net.params, replica.options
         return Layout(params.n_elems, params.dtype.name, replica.communicator.n_ranks if n_servers else 0,
@@ -85,7 +83,6 @@ class SandblasterState(StatePlacement):
 
     @property
     def server_bytes(self) -> int:
-        """See StatePlacement: a shard's vectors."""
         return self._shard_bytes if self.n_servers else 0
 
     @property

@@ -113,7 +113,6 @@ class InStepAtPhases(InStep):
         self._wished = self._wish = 0
 
     def agree(self, level: int, iteration: int) -> int:
-        """See InStep: nobody waits."""
         if level > self._wished:
             self._wished = level
             self._loop.wish(level)
@@ -123,5 +122,4 @@ class InStepAtPhases(InStep):
         return wish
 
     def hear(self, wish: int) -> None:
-        """A phase's end says what all do."""
         self._wish = max(self._wish, wish)

@@ -88,12 +88,10 @@ class Layout:
 
     @property
     def blocks(self) -> Blocks:
-        """How the vectors are cut."""
         return Blocks(self.n_elems, self.n_shards, STEADY_BLOCKS if self.is_steady else 0)
 
     @property
     def shards(self) -> range:
-        """The ranks that hold shards."""
         return range(self.first_shard, self.first_shard + self.n_shards)
 
 
@@ -123,13 +121,11 @@ class Rank:
             self.host = Host(VectorShard(blocks, np.dtype(layout.dtype)), self.service.post.send)
 
     def compute(self, data: np.ndarray, diff: np.ndarray, learnt: Sequence[slice]) -> Replica:
-        """Make the replica; see ``Replica``."""
         intervals = {rank: self.layout.blocks.interval(rank - self.layout.first_shard) for rank in self.layout.shards}
         self.replica = Replica(data, diff, learnt, intervals, self.service.post.send)
         return self.replica
 
     def coordinate(self, param: Any, n_replicas: int) -> Coordinator:
-        """Make the coordinator, from the SolverParameter message."""
         given = param.lbfgs_param
         rules = Rules(given.c1, given.c2, given.max_trials)
         optimiser = Lbfgs(objective_of(param), Pairs(given.history), rules, given.tolerance)

@@ -45,7 +45,6 @@ class Replica:
         self._is_empty = True
 
     def handle(self, source: int, message: m.Message, payload: np.ndarray | None) -> None:
-        """Act on a message."""
         if isinstance(message, Over):
             self.over[message.phase] = message
         elif isinstance(message, Step):
@@ -100,7 +99,6 @@ class Replica:
             self._send(COORDINATOR_RANK, Free(), None)
 
     def _forget(self) -> None:
-        """Empty the bundle."""
         if not self._is_empty:
             self._bundle[:] = 0
             self._is_empty = True

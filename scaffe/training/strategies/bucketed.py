@@ -21,11 +21,9 @@ class Broadcast(ParameterTransfer):
         self.replica, self.buckets = replica, buckets
 
     def begin(self) -> None:
-        """See ParameterTransfer; frozen parameters are sent too."""
         self._send(self.replica.net.params.places)
 
     def post(self) -> None:
-        """See ParameterTransfer; the parameters have arrived when this returns."""
         if self.are_stale:
             self._send(self.buckets.runs)
         self.are_stale = False
@@ -59,7 +57,6 @@ class Reduction(GradientTransfer):
                 self._sum(place)
 
     def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
-        """See GradientTransfer: layers, if the algorithm sums them to the same bits one by one."""
         replica = self.replica
         return buckets.layers if is_divisible(replica.sum_algorithm, replica.communicator.n_ranks) else ()
 
@@ -84,7 +81,6 @@ class Pending(dict[int, Request]):
         self._replica, self._kind = replica, kind
 
     def wait(self, first_layer: int) -> None:
-        """Wait for a bucket's request, if it has one."""
         request = self.pop(first_layer, None)
         if request is not None:
             self._replica.timers.wait(request, f"{self._kind} {self._replica.net.nodes[first_layer].name}")
@@ -107,14 +103,12 @@ class Broadcasts(Broadcast):
         self.hook_points = buckets.by_first_layer.keys()
 
     def post(self) -> None:
-        """Post every bucket, in the order that forward needs them, if parameters have changed."""
         if self.are_stale:
             for bucket in self.buckets.together:
                 self._start(bucket)
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
-        """If a bucket begins with this layer, wait for it."""
         self._pending.wait(layer_index)
 
     def wait_all(self) -> None:
@@ -130,7 +124,6 @@ class Broadcasts(Broadcast):
         self._pending[bucket.first_layer] = self.start_on(bucket.place)
 
     def start_on(self, place: slice) -> Request:
-        """Post the collective on an interval of the parameters."""
         replica = self.replica
         return replica.communicator.ibcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
 
@@ -150,11 +143,9 @@ class Reductions(Reduction):
             self._pending[layer_index] = self.start_on(bucket.place)
 
     def finish(self) -> None:
-        """Wait for all reductions still under way."""
         self._pending.wait_all()
 
     def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
-        """See GradientTransfer: the buckets."""
         return buckets.all
 
     def sum(self, bucket: Bucket) -> None:
@@ -162,6 +153,5 @@ class Reductions(Reduction):
         self._pending.wait(bucket.first_layer)
 
     def start_on(self, place: slice) -> Request:
-        """Post the collective on an interval of the gradients."""
         replica = self.replica
         return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", self.algorithm)

@@ -58,11 +58,9 @@ class Composed(Strategy):
         self.parameters.begin()
 
     def before_iteration(self, rate: float, iteration: int) -> None:
-        """Start to send the parameters if they are stale."""
         self.parameters.post()
 
     def before_forward(self, layer_index: int) -> None:
-        """Wait for this layer's parameters."""
         self.parameters.wait_for(layer_index)
 
     def after_backward(self, layer_index: int) -> None:
@@ -107,7 +105,6 @@ class EagerTransfer(EagerUpdate):
 
     @property
     def updates_alone(self) -> bool:
-        """See EagerUpdate: one rank."""
         return self._replica.communicator.n_ranks == 1
 
     def buckets(self) -> Sequence[Bucket]:

@@ -52,7 +52,6 @@ class Role:
         return cls(WORKER, communicator.rank, communicator.n_ranks, share, communicator, world or communicator)
 
     def divided(self, division: Division) -> Role:
-        """The same, where ranks share nets."""
         share = replace(self.share, sharing=division.plan.n_partitions)
         return replace(self, division=division, share=share)
 
@@ -87,7 +86,6 @@ class Roles:
         self._add_flags, self.trains_parts, self.solver_type = add_flags, trains_parts, solver_type
 
     def flags(self, flags: Flags) -> None:
-        """Add the strategy's own flags."""
         for add in self._add_flags:
             add(flags)
 

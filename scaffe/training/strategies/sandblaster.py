@@ -73,7 +73,6 @@ class Sandblaster(Strategy):
         self.synchronize_parameters()
 
     def iterate(self, rate: float, iteration: int) -> float:
-        """See Strategy: the loss at the parameters that this iteration starts from."""
         batch = batch_of(self._feeds, self.replica.updater.param.lbfgs_param, iteration)
         if batch != self._batch:
             self._batch = batch
@@ -81,7 +80,6 @@ class Sandblaster(Strategy):
         return self._loss
 
     def apply(self, rate: float, iteration: int) -> None:
-        """See Strategy: a line search."""
         if not self.has_converged:
             self._run("step", rate)
             if self.has_converged:

@@ -129,7 +129,6 @@ class ServerStrategy(Strategy):
             info(line)
 
     def counters(self) -> dict[str, float]:
-        """See Strategy: what this rank's shard has taken."""
         return dict(zip(("pulls", "pushes"), self.tables.server.taken or (), strict=False))
 
 
@@ -169,9 +168,7 @@ class EagerTables(EagerUpdate):
         self.taken = {self.numbers[bucket.first_layer] for bucket in buckets}
 
     def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
-        """See EagerUpdate: push it."""
         self._update(bucket, self.numbers[bucket.first_layer], iteration)
 
     def refresher(self, bucket: Bucket) -> Callable[[], None] | None:
-        """See EagerUpdate: pull it once more."""
         return None if self._pull_again is None else partial(self._pull_again, self.numbers[bucket.first_layer])

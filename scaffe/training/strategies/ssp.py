@@ -56,7 +56,6 @@ class Ssp(ServerStrategy):
         self._is_new.clear()
 
     def before_forward(self, layer_index: int) -> None:
-        """Pull the table that begins with this layer, once an iteration."""
         number = self.eager.numbers.get(layer_index)
         if number is not None and number not in self._is_new:
             self.pull(number)

@@ -35,7 +35,6 @@ class StatePlacement:
         self.replica, self.owned_by, self._copied = replica, owned_by or on_root(replica), copied
 
     def owned(self) -> Sequence[slice]:
-        """The intervals that this rank owns."""
         return self.owned_by(self.replica.communicator.rank)
 
     def copied(self) -> Sequence[slice]:

@@ -38,7 +38,6 @@ class NextBroadcasts(bucketed.Broadcasts):
         self._left: list[Bucket] = []
 
     def post(self) -> None:
-        """Post the first bucket if parameters have changed."""
         if self.are_stale:
             self._left = list(self.buckets.together)
             self._post_next()
@@ -134,7 +133,6 @@ class ScRs(Composed):
         self._squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Update this rank's parts."""
         replica = self.replica
         found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
         if found is not None and replica.communicator.n_ranks > 1:

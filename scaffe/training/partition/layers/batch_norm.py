@@ -28,13 +28,11 @@ class SharedNorm(BatchNorm):
         return False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the top the bottom's shape."""
         if top[0] is not bottom[0]:
             top[0].reshape(bottom[0].shape)
         self._others = (0, *range(2, bottom[0].ndim))  # the axes that statistics are taken over
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Normalise, and update the running statistics."""
         x = bottom[0].data
         sums = np.stack([x.sum(self._others, dtype=np.float64), np.square(x, dtype=np.float64).sum(self._others),
                          np.full(x.shape[1], x.size / x.shape[1])])

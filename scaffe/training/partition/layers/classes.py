@@ -42,11 +42,9 @@ class AccuracyByClasses(_ByClasses, Accuracy):
     """
 
     def all_classes(self, n_here: int) -> int:
-        """See Accuracy: those of all ranks."""
         return self._n_classes
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops: () and (classes,)."""
         super().reshape(bottom, top)
         if len(top) > 1:
             top[1].reshape((self._n_classes,))

@@ -88,11 +88,9 @@ class ShardedConcat(ConcatSlice):
         top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Send pieces of the bottoms to where the top has them."""
         self.to_whole([self.front(blob.data) for blob in bottom], self.front(top[0].data))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Send the gradient's pieces back."""
         self.to_parts(self.front(top[0].diff), [self.front(blob.diff) if wanted else None
                                                 for blob, wanted in zip(bottom, propagate_down, strict=True)])
 
@@ -105,11 +103,9 @@ class ShardedSlice(ConcatSlice):
             blob.reshape(self.with_length(bottom[0].shape, length))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Send pieces of the bottom to where the tops have them."""
         self.to_parts(self.front(bottom[0].data), [self.front(blob.data) for blob in top])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Send the gradients' pieces back."""
         if propagate_down[0]:
             self.to_whole([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
 

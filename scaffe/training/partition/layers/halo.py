@@ -60,7 +60,6 @@ class Halo(_Bordered):
         top[0].reshape(self.with_length(bottom[0].shape, self.mine.stop - self.mine.start))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Exchange borders, and copy the own part."""
         x, y, own = self.front(bottom[0].data), self.front(top[0].data), self.owns[self.group.rank]
         self._received = {rank: self._room(y, place) for rank, place in self._from.items()}
         sent = {rank: np.ascontiguousarray(x[:, moved(place, own.start)]) for rank, place in self._to.items()}
@@ -82,14 +81,12 @@ class Halo(_Bordered):
             y[:, moved(place, self.mine.start)] = self._received[rank]
 
     def start_back(self, top: Blob) -> Request:
-        """Return borders' gradients."""
         gy = self.front(top.diff)
         self._received = {rank: self._room(gy, place) for rank, place in self._to.items()}
         return self.group.iexchange({rank: np.ascontiguousarray(gy[:, moved(place, self.mine.start)])
                                      for rank, place in self._from.items()}, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own part's gradient, with what others add to it."""
         gx, gy, own = self.front(bottom.diff), self.front(top.diff), self.owns[self.group.rank]
         gx[...] = 0
         here = _common(own, self.mine)

@@ -69,7 +69,6 @@ class ProductByInputs(Layer):
         self._group, self._gives_whole = group, gives_whole
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare own weights, and the bias."""
         p, k = self.param.inner_product_param, bottom[0].count(1)
         weights = self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), None)
         weights.kernel_order = weights.shape[1], 1
@@ -77,7 +76,6 @@ class ProductByInputs(Layer):
             self.add_blob((p.num_output,), None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and plan the products."""
         n_images, n_outputs = bottom[0].shape[0], self.param.inner_product_param.num_output
         n_chunks = self._n_chunks(n_images * n_outputs)
         places = [slice(*bounds(i, n_chunks, n_outputs)) for i in range(n_chunks)]

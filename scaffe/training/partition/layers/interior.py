@@ -116,7 +116,6 @@ class HaloOverlap(Layer):
         return all(band.layer.fuse(following) for band in self.bands)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The interior, and then the borders."""
         self._forward(bottom[0], top[0], lambda band: band.layer.forward([band.bottom], [band.top]))
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -135,7 +134,6 @@ class HaloOverlap(Layer):
         self._halo.arrive(bottom)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The borders, and then the interior."""
         if propagate_down[0]:
             bottom[0].diff_flat[...] = 0
         for band in self.bands[1:]:

@@ -51,7 +51,6 @@ class Redistribution(Layer):
         raise NotImplementedError
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Write the bottom's gradient, which has come."""
         raise NotImplementedError
 
     def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -69,7 +68,6 @@ class Redistribution(Layer):
 
     @property
     def n_own(self) -> int:
-        """How many of the axis' places this rank has."""
         place = self.place()
         return int(place.stop - place.start)
 
@@ -83,7 +81,6 @@ class Redistribution(Layer):
         return (n_ranks, shape[0], -(-self.length // n_ranks), *shape[1:axis], *shape[axis + 1:])
 
     def blocks(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Room for these blocks, zeros."""
         return np.zeros(self.blocks_shape(shape), self.context.dtype)
 
     def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
@@ -142,7 +139,6 @@ class RowsToWhole(Redistribution):
         return self.group.iscatter_sum(top.diff_flat)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own images' sums."""
         bottom.diff_flat[...] = self.group.block(top.diff_flat)
 
 
@@ -165,7 +161,6 @@ class CutToWhole(Redistribution):
         return self.group.iscatter_sum(self._blocks.array)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own part's sums."""
         self.front(bottom.diff)[...] = self._own()
 
     def _own(self) -> np.ndarray:
@@ -193,7 +188,6 @@ class RowsToCut(Redistribution):
         return self.group.iswap(self._sent, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own images' gradient."""
         gradient = np.empty(self._shape, self.context.dtype)
         self.join(self._received, gradient)
         bottom.diff[...] = gradient.reshape(bottom.shape)
@@ -219,7 +213,6 @@ class CutToRows(Redistribution):
         return self.group.iswap(self._sent, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own part's gradient."""
         self.put_rows(self._received, bottom.diff)
 
 

@@ -153,7 +153,6 @@ def _backward(step: Step, port: Port, now: float) -> float:
 
 
 def _steps(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks) -> Iterator[Step]:
-    """Every layer's."""
     lying: dict[str, str] = {}
     for layer in layers:
         kind = plan.shardings[layer.name]

@@ -97,7 +97,6 @@ class Spread:
     padding = 0.0
 
     def outputs(self, length: int) -> int:
-        """Outputs of a bottom of a length."""
         return (length - 1) * self.stride + self.extent - 2 * self.pad
 
     @property

@@ -86,9 +86,6 @@ def backed_memory(options: Namespace, kernels: Backend, rank: int) -> FileBacked
 
     Args:
         rank: this rank, for error lines; below 0 if it is the only one.
-
-    Raises:
-        UserError: if the spill file cannot be made.
     """
     if not vars(options).get("memory", "") or is_device(kernels):
         return None

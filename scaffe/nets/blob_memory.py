@@ -28,11 +28,8 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """Place arrays in an arena so that two that are needed in the same step do not overlap.
 
     Greedy: the largest first, each at the lowest offset that fits. The total is at least ``lower_bound``; for the nets
-    in benchmarks/ it is within a tenth of it, so that best fit would save little.
-
-    Returns:
-        each array's offset and the arena's length, both in bytes.
-    """
+    in benchmarks/ it is within a tenth of it, so that best fit would save little. Returns each array's offset and the
+    arena's length, both in bytes."""
     order = sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].n_bytes)
     met = {i: [j for j, other in enumerate(lifetimes) if i != j and each.meets(other)]
            for i, each in enumerate(lifetimes)}

@@ -28,7 +28,6 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
 
     Args:
         message: a NetParameter as ``graph.prepare`` returns it (upgraded, filtered, with splits).
-        context: phase, kernels, random stream and data for the layers.
         trained: for a test net, the net whose parameters it uses in layers of the same name.
         parts: where ranks share the layers, which part of them this rank makes; None: it makes the whole net.
 

@@ -15,12 +15,8 @@ WARM_UP = 2  # passes that run layer by layer first: plans are built, memory is 
 
 
 def stretches(can_record: Sequence[bool], hook_points: Collection[int]) -> list[tuple[int, int, bool]]:
-    """Divide the layers into stretches, all of whose layers can be recorded, or none; each hook point begins a
-    stretch.
-
-    Returns:
-        (first layer, last layer, whether to record it) for each stretch, in order.
-    """
+    """Divide the layers into stretches, all of whose layers can be recorded, or none; each hook point begins a stretch.
+    Returns (first layer, last layer, whether to record it) for each stretch, in order."""
     runs: list[tuple[int, int, bool]] = []
     for index, can in enumerate(can_record):
         if runs and runs[-1][2] == can and index not in hook_points:
@@ -38,7 +34,6 @@ class Recorded:
 
     Args:
         hook_points: indices of the layers at which somebody acts: before their forward, after their backward.
-        backward: whether each pass has a backward.
     """
 
     def __init__(self, net: Net, hook_points: Collection[int], backward: bool = True) -> None:

@@ -30,7 +30,6 @@ class Compute:
         wants_gpu: whether the solver says ``solver_mode: GPU``; without a GPU the CPU is used, with a warning.
         precision: of activations, one of ``PRECISIONS``, fp16 on GPUs only; parameters and gradients are float32.
         tf32: whether matrix products and convolutions of float32 numbers may round their inputs to TF32.
-        node_rank: this rank's number on its node.
     """
 
     gpus: str = ""
@@ -68,14 +67,8 @@ def add_flags(flags: Flags) -> None:
 
 
 def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen
-    """Choose and set up this rank's backend: its GPU if one is asked for, else the CPU.
-
-    Args:
-        n_threads: threads that the CPU backend computes with.
-
-    Raises:
-        UserError: a flag asks for a GPU that is not available, or for fp16 on the CPU.
-    """
+    """Choose and set up this rank's backend: its GPU if one is asked for, else the CPU. Raises UserError if a flag asks
+    for a GPU that is not available, or for fp16 on the CPU."""
     missing = device.missing() if compute.gpus or compute.wants_gpu else ""
     if compute.gpus and missing:
         raise UserError(f"-gpu {compute.gpus}: {missing}")

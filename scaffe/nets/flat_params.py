@@ -36,11 +36,8 @@ class Param:
 
 
 def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[int], int]:
-    """Place intervals of these lengths one after another, each aligned.
-
-    Returns:
-        the start of each interval, and the end of the last with its padding, in elements.
-    """
+    """Place intervals of these lengths one after another, each aligned. Returns the start of each interval, and the end
+    of the last with its padding, in elements."""
     starts, end = [], 0
     for n_elems in lengths:
         starts.append(end)

@@ -21,7 +21,6 @@ class Pieces:
 
     Attributes:
         places: the pieces' intervals, in elements.
-        size, dtype, nbytes: as of the whole array.
     """
 
     def __init__(self, whole: Any, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:

@@ -69,7 +69,6 @@ def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
     """The factors on a layer's loss.
 
     Args:
-        weight: the weight of a mean over its images.
         has_images: for each top, whether it has elements for each image.
     """
     weighted = [has for has, loss_weight in zip(has_images, node.loss_weights, strict=False) if loss_weight]

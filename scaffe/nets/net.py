@@ -42,11 +42,8 @@ class Net:
 
     Attributes:
         context: what the layers use in common: phase, kernels, dtype, random stream, data.
-        nodes: the layers in order.
-        blobs: name → blob, in order of appearance.
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
-        tiers: those who keep the net in limited memory.
         unfused: set it to run every layer by itself, if the blobs between fused layers may be read.
         passed_diffs: by id, blobs whose diff shares its memory with others, since a sum passes it on; the value is the
             index below which an in-place layer must not write it.
@@ -166,11 +163,8 @@ class Net:
             self.data_seconds += ended - started - compiling_seconds(started, ended)
 
     def backward(self, start: int | None = None, end: int = 0) -> None:
-        """Run backward from layer ``start`` (None: the last) down to ``end``, inclusive.
-
-        Raises:
-            UserError: a layer's error, with the layer's name; also if a blob was reshaped since forward.
-        """
+        """Run backward from layer ``start`` (None: the last) down to ``end``, inclusive. Raises UserError, a layer's
+        error, with the layer's name; also if a blob was reshaped since forward."""
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
         for index in range(first, end - 1, -1):

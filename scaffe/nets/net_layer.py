@@ -44,11 +44,8 @@ class Node:
     """One layer in its place in the net.
 
     Attributes:
-        layer, param, name: the layer, its LayerParameter message and its name.
         bottoms, tops: its blobs; ``bottom_names`` and ``top_names`` are their names.
         propagate_down: for each bottom, whether backward computes its gradient.
-        loss_weights: one per top.
-        needs_backward: whether backward visits the layer.
         n_fused: how many of the layers right after this one (Scale, a sum, ReLU) are fused to it, to run in one pass.
         fused_offset: if this layer is fused to an earlier one, its index minus that layer's; else 0.
         ran_fused: whether the last forward ran in one pass with the layers fused to this one. The first

@@ -19,7 +19,6 @@ class Portion:
     """The part of one parameter that a rank has.
 
     Attributes:
-        shape: of the whole parameter.
         index: where the part lies in it, one slice an axis.
         on_single_rank: whether the part is all of it on the replica's first rank, and nothing on the others.
     """

@@ -65,9 +65,7 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
     """Prepare and build a net.
 
     Args:
-        message: a NetParameter, as read.
         context: what the layers use in common; its phase is set to the selection's.
-        source: the message's file, for error messages.
         trained: for a test net: the net whose parameters it uses.
         shared: where ranks share the layers: prepared message → this rank's, and its parts.
 
@@ -86,12 +84,7 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
 
 def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: ReaderOptions = READERS,
                  dtype: np.dtype = FLOAT32) -> Context:
-    """What the layers of one net use in common; ``make_net`` sets the phase.
-
-    Args:
-        seed: the run's seed, the same on every rank.
-        dtype: element type of activations.
-    """
+    """What the layers of one net use in common; ``make_net`` sets the phase."""
     return Context(TRAIN, kernels, dtype, rng, feed_opener(share, seed, readers), share.ranks)
 
 
@@ -123,11 +116,8 @@ def net_by_itself(path: str | Path, selection: Selection, context: Context) -> N
 
 
 def message_of(net: Net) -> caffe_pb2.NetParameter:
-    """A net's layers, those of its phase, without the Split layers that building inserts.
-
-    Returns:
-        a NetParameter in today's form; its layers have no rules of phases.
-    """
+    """A net's layers, those of its phase, without the Split layers that building inserts. Returns a NetParameter in
+    today's form; its layers have no rules of phases."""
     message = caffe_pb2.NetParameter(name=net.name)
     unsplit: dict[str, str] = {}
     for node in net.nodes:

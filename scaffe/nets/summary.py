@@ -114,7 +114,6 @@ def without_data(message: Any, shape: Sequence[int]) -> Any:
     """Replace every data layer by an Input layer, so that the net can be built without data.
 
     Args:
-        message: a NetParameter; left as it is.
         shape: of each data layer's first top. Its other tops (labels) get the shape (shape[0],).
 
     Raises:

@@ -38,11 +38,7 @@ def load_weights(net: Net, path: str | Path) -> None:
     """Copy weights from a ``.caffemodel`` (or ``.caffemodel.h5``) into the net's layers of the same names.
 
     Layers of the file that the net lacks are ignored, with a line in the log. Layers of the net that the file lacks
-    keep their values.
-
-    Raises:
-        UserError: the file cannot be read, or its blobs do not fit the net's.
-    """
+    keep their values. Raises UserError if the file cannot be read, or its blobs do not fit the net's."""
     _take(net, model_layers(path), path)
 
 

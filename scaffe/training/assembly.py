@@ -43,7 +43,6 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     """Build this rank's nets and its solver. Called by all workers.
 
     Args:
-        communicator: the workers, which train together.
         param: the SolverParameter message, upgraded; its ``random_seed`` is set to the seed that rank 0 drew.
         role: what this rank does, as the strategy has placed it; None where all ranks are workers.
 
@@ -147,10 +146,8 @@ class NetMaker:
     """Makes the nets of one solver on one rank.
 
     Args:
-        rng: this rank's random stream.
         share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.
-        fills: whether parameters get values; see Context.
         backed: where parameters are made; None: in the backend's memory.
 
     Attributes:

@@ -34,11 +34,8 @@ def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
 def save_checkpoint(solver: Solver) -> None:
     """Write both files on rank 0. Called by all ranks.
 
-    The model is written first, so that a state never exists without its model.
-
-    Raises:
-        UserError: a file cannot be written, an older file of the same name being left as it was; no memory is left.
-    """
+    The model is written first, so that a state never exists without its model. Raises UserError if a file cannot be
+    written, an older file of the same name being left as it was; no memory is left."""
     try:
         _save(solver)
     except MemoryError as error:

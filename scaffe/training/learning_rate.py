@@ -174,11 +174,7 @@ class Plateau(Rates):
 
     The loss is the mean of the last ``average_loss`` ones. Its lowest value and each step start the count anew. After
     the last of ``plateau_winsize`` the rate stays. On a GPU every iteration waits for its loss. Source: SSD's fork and
-    intel/caffe, sgd_solver.cpp.
-
-    Raises:
-        UserError: no ``plateau_winsize``, or one below 1.
-    """
+    intel/caffe, sgd_solver.cpp. Raises UserError if no ``plateau_winsize``, or one below 1."""
 
     def __init__(self, p: Any) -> None:
         if not p.plateau_winsize or min(p.plateau_winsize) < 1:

@@ -42,11 +42,8 @@ MEASURED_AFTER_ON_HOST = 3  # iterations: the plan is then made again with the t
 
 def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -> None:
     """Have a solver's net train in limited host memory, if ``-memory`` asks for it and the net needs it on some rank.
-    Called by all ranks, since they update layers in the same order.
-
-    Raises:
-        UserError: if the net needs more than the limit, or the spill file cannot be made.
-    """
+    Called by all ranks, since they update layers in the same order. Raises UserError if the net needs more than the
+    limit, or the spill file cannot be made."""
     ranks = solver.communicator
     join_backward(solver.net.nodes)
     whole, limit = together(ranks, lambda: _wanted(solver, options))
@@ -158,14 +155,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     ranks.
 
     Activations lie in one arena. If ``-memory`` asks for less than training takes, or, without it, less is free on the
-    device, they follow a plan that offloads some to the host.
-
-    Args:
-        solver: built, not yet restored; its net after ``fuse_layers``.
-
-    Raises:
-        UserError: if the net needs more than the limit.
-    """
+    device, they follow a plan that offloads some to the host. Raises UserError if the net needs more than the limit."""
     ranks, text = solver.communicator, vars(options).get("memory", "")
     if text and options.spill != ".":
         info("Memory: -spill does not apply: below a device's memory lies this machine's")

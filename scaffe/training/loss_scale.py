@@ -22,7 +22,6 @@ def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int
 
     Args:
         n_clean: iterations without an overflow so far, those since the last look included.
-        overflowed: whether an update since the last look overflowed on any rank.
 
     Returns:
         the factor from now on, and the iterations without an overflow to count on from.

@@ -23,11 +23,8 @@ NONE = "1"
 
 
 def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace) -> Role:
-    """The role with its division, where ``-partitions`` lets ranks share nets. Called by all workers.
-
-    Raises:
-        UserError: on all ranks, if this run cannot be divided so.
-    """
+    """The role with its division, where ``-partitions`` lets ranks share nets. Called by all workers. Raises UserError
+    on all ranks, if this run cannot be divided so."""
     if options.partitions == NONE or (options.partitions == AUTO and role.ranks.n_ranks == 1):
         return role
     if fault := _fault(strategy, param, options):

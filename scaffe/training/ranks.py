@@ -82,7 +82,6 @@ def choose(communicator: Communicator, kernels: Any, make: Callable[[], Net],
     """Let all ranks run the net with some numbers of threads, at the same time, and use the best. Called by all ranks.
 
     Args:
-        kernels: the CPU's backend, whose number of threads is set.
         make: makes a net to try, which is built for the number of threads then set; may raise UserError.
 
     Returns:

@@ -20,7 +20,6 @@ class ShardUpdater:
 
     Args:
         interval: start and stop, in elements of the buffers; not empty.
-        kernels: the backend in whose memory the buffers lie.
         make_plan: (interval, origin) → the plan that updates this interval, where the arrays it is given begin at
             element ``origin`` of the flat buffers. Called at the first update.
 

@@ -43,9 +43,6 @@ class DiskLane:
         timed: makes a context in which a chunk is on its way.
         shown: called after each move with its label, start and end (``time.perf_counter()``); a move begins no earlier
             than the one before it ended.
-
-    Attributes:
-        n_bytes: moved so far.
     """
 
     def __init__(self, move: Callable[[np.ndarray, int], None], name: str, timed: Timed,

@@ -106,12 +106,8 @@ class FileBackedMemory:
         return self._behind(-(-self.n_bytes // HUGE_BYTES) * HUGE_BYTES, n_bytes, np.dtype(np.uint8))
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """An array, (n_elems,), for pieces of which each starts at an element of it.
-
-        Returns:
-            the memory in which they lie, if each does so where it should (at other addresses, if these are not
-            contiguous); else new memory.
-        """
+        """An array, (n_elems,), for pieces of which each starts at an element of it. Returns the memory in which they
+        lie, if each does so where it should (at other addresses, if these are not contiguous); else new memory."""
         dtype = np.dtype(dtype)
         first = self.offset(pieces[0]) if pieces else 0
         there = [first + start * dtype.itemsize for start in starts]

@@ -48,11 +48,8 @@ DISK_TRIAL_BYTES = 128 << 20
 
 
 def disk_speed(file: SpillFile) -> Bandwidth:
-    """Bytes a second each way of a spill file's disk, as last measured on this machine, else by a trial now.
-
-    Raises:
-        UserError: if the trial failed.
-    """
+    """Bytes a second each way of a spill file's disk, as last measured on this machine, else by a trial now. Raises
+    UserError if the trial failed."""
     key = f"{os.uname().nodename} {Path(file.folder).stat().st_dev} {N_AT_ONCE}"
     return kept_speed(DISK, key, lambda: measured(file))
 

@@ -23,7 +23,6 @@ class SpillFile:
     """Reads and writes past the page cache if the file system can.
 
     Attributes:
-        folder, n_bytes: see there; the length reserved so far.
         descriptor: of the open file.
 
     Raises:

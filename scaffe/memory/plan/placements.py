@@ -20,11 +20,8 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     As in the paper, buffers for twice the peak come first. Local data that are used at the peak are then pinned, as
     long as that leaves room for the smaller buffers; then further local data, in the order of their use, while they
     fit. Parameters and histories come last. Data that are written before they are read are not fetched, and those that
-    nobody reads again, or that have not changed, are not offloaded (the paper's no_fetch and no_save).
-
-    Raises:
-        MemoryTooSmallError: if the limit is below twice the peak, and pinning does not help.
-    """
+    nobody reads again, or that have not changed, are not offloaded (the paper's no_fetch and no_save). Raises
+    MemoryTooSmallError if the limit is below twice the peak, and pinning does not help."""
     stays: set[int] = set()
     while True:
         peak, step = _peak(iteration, stays)

@@ -24,7 +24,6 @@ class _Visit:
     """A tensor's stay in memory.
 
     Attributes:
-        number: of the tensor.
         first, final: the steps from which and up to which it is needed.
         fetches, offloads: whether it is fetched before, and offloaded after.
         not_before, until: the step before which it cannot begin to be fetched, and the one before which it must be out.
@@ -168,9 +167,6 @@ class Prediction:
     """Seconds and bytes of one iteration.
 
     Attributes:
-        compute: seconds of the steps themselves.
-        recompute: seconds of recomputing tensors.
-        waited: seconds in which a step waits for a move.
         offloaded, fetched: bytes moved out and back.
     """
 

@@ -25,7 +25,6 @@ def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> 
     data of more ReLUs.
 
     Args:
-        limit: bytes that everything may take together.
         least: the least bytes in which the net can be trained, as it is when this is called.
     """
     keep_bottoms(net)

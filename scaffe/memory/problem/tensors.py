@@ -37,7 +37,6 @@ class StateTensor:
     Attributes:
         memory: its whole pages, uint8; for a device, the place on the host of a tensor that has contents already. Empty
             if it has no memory of its own.
-        layers: the layers whose parameters, or gradients, it has.
         bind: called with the array, uint8, whenever its place changes.
         refresh: writes into it once more what the last forward had, if the plan may recompute it.
         never_materialized: bytes of the net's gradients that are never all in memory, since they are computed in this

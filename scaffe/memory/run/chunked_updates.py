@@ -40,13 +40,11 @@ class ChunkedState(Generic[G]):
 
     Args:
         net: the training net, before a state is restored. Its ``steps`` get those of the updates.
-        offloaded: gives the tensors places that the backing store knows.
         shards: the chunks of state that are updated one after another, ascending, each with its layer group.
         eager: the groups that are updated within backward; their parameters may be offloaded too.
 
     Attributes:
         tensors: those of parameters and gradients first, then histories.
-        n_updates: how many steps of updates follow backward.
     """
 
     def __init__(self, net: Net, offloaded: OffloadedState, shards: Mapping[StateShard, LayerGroup], eager: Sequence[G],

@@ -25,12 +25,10 @@ class Executor(Tier):
     Args:
         net: a built net. Its planned blobs get their memory here, and this becomes one of the net's ``tiers``.
         state: tensors of parameters, gradients and histories; their numbers follow.
-        store: the backing store below the memory in which the net computes.
 
     Attributes:
         updates: by step of backward, what updates parameters behind it, in steps of its own.
         enter: called before each pass and ``fetch``: has other executors of the same memory leave it.
-        memory, mover: the tensors' memory, and what moves them.
         clock: measures each step, without what the plan adds.
         n_passes: that have begun so far.
         waited_seconds, recomputed_seconds: seconds so far in which steps waited for moves, and of recomputing.

@@ -43,17 +43,7 @@ class Limit:
 
 
 class LimitedNet:
-    """Has a net follow a plan.
-
-    Args:
-        net: a built net; it becomes the ``executor``'s.
-
-    Attributes:
-        least: bytes of the least limit.
-
-    Raises:
-        UserError: if the limit is too low, or the backing store has no room.
-    """
+    """Has a net follow a plan. Raises UserError if the limit is too low, or the backing store has no room."""
 
     def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
                  iteration: Iteration, limit: Limit, store: BackingStore, timed: Timed) -> None:

@@ -59,10 +59,7 @@ class OffloadedState(Protocol):
 
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
         """Move the parameters and gradients of layer groups into places of their own. Called by all ranks, once.
-
-        Returns:
-            the tensors, and the bytes that they took before. What cannot be offloaded stays where it is.
-        """
+        Returns the tensors, and the bytes that they took before. What cannot be offloaded stays where it is."""
 
     def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
         """The same of the histories of a group's shard, which is updated in ``step``."""
@@ -103,7 +100,6 @@ class PinnedParameters(NamedTuple):
     """Parameters of a training net that may be offloaded from the device.
 
     Attributes:
-        group: whose.
         place: of them on the host, page-locked: uint8.
     """
 

@@ -42,10 +42,6 @@ class Forecast:
     """The plan of a net within a limit, from estimated times.
 
     Attributes:
-        whole: bytes that training takes without a limit.
-        limit: bytes that it may take.
-        unmovable: bytes of it that no plan moves.
-        least: bytes of the least limit.
         bandwidth: of the backing store, as assumed.
     """
 
@@ -61,11 +57,8 @@ class Forecast:
 
 
 def forecast(net: Net, memory: str, placement: str) -> Forecast:
-    """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards.
-
-    Raises:
-        UserError: if the limit is too low.
-    """
+    """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards. Raises
+    UserError if the limit is too low."""
     activations = activation_tensors(net)
     histories = N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize
     whole = unmovable_bytes(net, activations) + histories + sum(each.tensor.n_bytes for each in activations)

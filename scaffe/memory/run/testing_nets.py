@@ -30,8 +30,6 @@ class SequentialFetch(Tier):
     Args:
         test: the test net, after ``share_trained_layers``.
         state: the training net's parameters that may be offloaded, by number in its plan.
-        fetch: has these where they can be read.
-        release: has some of them take no memory until they are read again.
 
     Attributes:
         most_bytes: the most bytes of them that a step reads at once.
@@ -74,11 +72,7 @@ class _Use(NamedTuple):
 
 
 class ArenaSharingNet:
-    """What a test net on a device reads of parameters that may be offloaded, and when.
-
-    Args:
-        pinned: the training net's parameters that may be offloaded.
-    """
+    """What a test net on a device reads of parameters that may be offloaded, and when."""
 
     def __init__(self, test: Net, trained: Net, pinned: Sequence[PinnedParameters]) -> None:
         self._net = test

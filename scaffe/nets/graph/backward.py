@@ -105,7 +105,6 @@ def exact_blobs(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> s
 
     Args:
         layers: LayerParameter messages in order, Split layers included.
-        kind_of: layer type → its Exactness.
     """
     wanted, refused = _read(layers, kind_of)
     exact: set[str] = set()

@@ -19,11 +19,7 @@ def filter_net(net: Any, state: Any) -> Any:
     """A new NetParameter with only the layers that belong to the state (phase, level, stages), in order.
 
     A layer with ``include`` rules belongs if the state meets one of them; a layer with ``exclude`` rules, if it meets
-    none of them; a layer without rules always.
-
-    Raises:
-        UserError: a layer has rules of both kinds.
-    """
+    none of them; a layer without rules always. Raises UserError if a layer has rules of both kinds."""
     kept = type(net)()
     kept.CopyFrom(net)
     del kept.layer[:]
@@ -165,11 +161,7 @@ def read_solver(path: str | Path) -> Any:
 
     Net files are looked up from the working directory, as in Caffe, and then from the solver file's folder. The
     snapshot prefix defaults to the solver file's path without its ending; if a folder is given as prefix, the file's
-    name is added.
-
-    Raises:
-        UserError: one line with file, line and column of the error.
-    """
+    name is added. Raises UserError, one line with file, line and column of the error."""
     solver = upgraded(read_solver_as_written(path), path)
     folder = Path(path).parent
     for field in ("net", "train_net"):

@@ -40,7 +40,6 @@ class Activations:
     keep memory of their own.
 
     Args:
-        groups: layers that run in one pass.
         kept: names of further blobs that keep memory of their own.
 
     Attributes:

@@ -26,7 +26,6 @@ class Repeatable:
     through such layers, and which no user's layer may have written.
 
     Attributes:
-        nodes: indices of these layers.
         kept: names of the blobs that other layers write, which a pass must keep.
         owners: by a blob's id, the blob that owns its memory, or may own it when shapes change.
         writes_sources: whether a layer writes a source's top, which then no longer holds what the pass read.

@@ -34,7 +34,6 @@ class PerImageParallelism:
     thread of a pass lays weights out for all of them.
 
     Attributes:
-        first, members: index of the first of the layers, and indices of all.
         ends, inner: see PerImagePrefix; ``inner`` is not written in the net.
     """
 
@@ -56,11 +55,8 @@ class PerImageParallelism:
         return workers is not None and 0 < self._length(workers) < self._n_images
 
     def forward(self, workers: Workers, is_unchanged: bool) -> None:
-        """Run the prefix for all images. ``is_unchanged``: shapes and parameters are those of the last pass.
-
-        Raises:
-            UserError: a layer's error, with the layer's name.
-        """
+        """Run the prefix for all images. ``is_unchanged``: shapes and parameters are those of the last pass. Raises
+        UserError, a layer's error, with the layer's name."""
         if not is_unchanged or self._shape != self._images.shape:  # a data layer may change its shape in any pass
             self._generation, self._shape = self._generation + 1, self._images.shape
             for node in self._nodes:
@@ -137,7 +133,6 @@ def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[C
 
     Args:
         shown: names of blobs that must be written, with Caffe's values.
-        groups: indices of layers that run in one pass.
         plain: indices of layers that run one by one.
     """
     prefix = per_image_prefix.find_per_image_prefix(net, shown, plain)

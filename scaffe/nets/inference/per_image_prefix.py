@@ -25,7 +25,6 @@ class PerImagePrefix:
 
     Attributes:
         members: indices of the layers, ascending.
-        x: name of the images' blob.
         ends: names of tops of members that other layers read, or that must be written.
         inner: names of the members' other tops.
     """
@@ -81,8 +80,6 @@ def images_at_once(n_images: int, n_threads: int, most: int) -> int:
     than the cache holds (docs/compute.md).
 
     Args:
-        n_images: images of the batch.
-        n_threads: threads that run parts in parallel.
         most: images whose activations the cache holds.
 
     Returns:

@@ -20,8 +20,6 @@ class PreparedSequence:
     """The prepared calls of consecutive layers. Layers that do nothing while memory stays the same have no call.
 
     Args:
-        stop: index of the layer after the last one.
-        blobs: all blobs of the layers.
         steps: the calls of each fused convolution or layer in order, with its first layer; at least one.
     """
 
@@ -52,7 +50,6 @@ class PreparedLayers:
 
     Args:
         convolutions: fused convolutions by the index of their first layer.
-        covered: indices of the layers of all of them.
         fused: gives, for the index of another layer, the range of layers that run in its pass.
         ends: indices of layers at which a sequence must end, as each pass decides anew how they run.
         plain: indices of layers that are never prepared.

@@ -18,7 +18,6 @@ class Part:
 
     Attributes:
         interval: in elements.
-        giver: a rank that is left.
         is_whole: whether the giver has the newest parameters and their histories; if not, it has parameters that are at
             most one update old, and no histories.
         is_old: whether it is whole, but the parameters are as the giver's node has pulled them last, and the histories
@@ -68,7 +67,6 @@ class Progress:
     """How far a rank that trains has come, and what its flat buffers are like.
 
     Attributes:
-        rates: the learning rate of each.
         batches_read: of the training data; None where nothing is read.
         dtype, n_histories: of the parameters; of the update rule.
     """
@@ -85,7 +83,6 @@ class RecoverableRank:
 
     Attributes:
         kind: WORKER or SERVER, as a Role has it.
-        world: all ranks of the job.
         machine: says what the rank does when another is lost.
     """
 
@@ -99,9 +96,6 @@ class RecoverableRank:
 
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:
         """Train to the end, or serve those that do.
-
-        Args:
-            are_ranks_ready: whether this rank knows of ranks that wait to join.
 
         Raises:
             RankLost: one is lost.
@@ -131,11 +125,7 @@ class RecoverableRank:
         raise NotImplementedError
 
     def follow(self, old: Any, progress: Progress) -> None:
-        """Continue where the slowest rank was.
-
-        Args:
-            old: what this rank was before; None where it has just joined.
-        """
+        """Continue where the slowest rank was."""
 
     def load_saved_histories(self) -> None:
         """Load the newest snapshot's histories, where an owner and its second copy are both lost."""
@@ -145,7 +135,6 @@ class RecoverableRank:
 
         Args:
             given: its arrays, on root.
-            root: the rank that gives it.
         """
 
     def say_shares(self) -> None:

@@ -62,7 +62,6 @@ class Recovery:
     """What one rank does from a loss, or from the end of an iteration, until training continues.
 
     Args:
-        communicator: of the ranks that there were.
         rank: what this rank has been; None where it has just joined.
     """
 

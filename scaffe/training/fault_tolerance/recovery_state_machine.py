@@ -39,7 +39,6 @@ class Place:
     """How far a rank has come.
 
     Attributes:
-        step: steps taken.
         is_ready: whether it has all that the next one takes.
         is_new: whether it has joined and not yet taken a step: it has nothing to give.
     """
@@ -65,8 +64,6 @@ class RecoveryStateMachine:
     """The machine. Its caller carries out `act`, then calls `done` or, where a rank was lost in it, `lost`.
 
     Attributes:
-        act: what to do now.
-        step: steps taken.
         is_ready: whether all that the next one takes is here.
     """
 

@@ -43,7 +43,6 @@ class Lbfgs:
     """The optimiser's state. Vectors on the shards: x, which must be there, and what it makes itself.
 
     Attributes:
-        pairs: the pairs that directions are made of.
         tolerance: the end is where the norm of what the objective falls along is at most so many times that of x, or
             times 1 if x is shorter.
         value, loss: the objective at x, and the loss in it; nan before ``renew``.

@@ -50,11 +50,9 @@ class Wolfe:
 
     Args:
         start: the point that the search begins at, step 0; its slope is negative.
-        rules: when a step is good enough.
 
     Attributes:
         low: the best point so far that falls enough; the result once ``trials`` ends. Step 0 means that none was found.
-        n_trials: evaluations so far.
         is_met: whether ``low`` meets both conditions.
     """
 

@@ -132,7 +132,6 @@ def first_commands(has_decay: bool, is_l1: bool, decay: tuple[tuple[int, int, fl
     """What makes the vectors that exist before the first evaluation.
 
     Args:
-        has_decay, is_l1: the kind of decay.
         decay: its factor in each interval of the parameters, (start, stop, factor).
     """
     made: list[c.Command] = [c.Zero(DIRECTION)]

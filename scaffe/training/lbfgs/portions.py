@@ -91,7 +91,6 @@ class Portions:
 
     Args:
         per_bundle: finished portions that a replica sends together.
-        pace: how fast replicas are, kept from step to step.
 
     Attributes:
         counted: the portions that count, whose gradients the shards have.

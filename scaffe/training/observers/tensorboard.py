@@ -69,13 +69,7 @@ class Tensorboard(Observer):
 
 class EventFile:
     """An event file of tensorboardX's, written as events come: its own writer has a thread, which dies of a full disk.
-
-    Args:
-        folder: where it is; made if it is not there.
-
-    Raises:
-        UserError: tensorboardX is not installed, or the folder cannot be written.
-    """
+    Raises UserError if tensorboardX is not installed, or the folder cannot be written."""
 
     def __init__(self, folder: str) -> None:
         try:

@@ -27,7 +27,6 @@ def average_precision(scores: np.ndarray, hits: np.ndarray, n_positive: int, ver
     Args:
         scores: (n,), of the detections of one class. Of equal scores the first counts first.
         hits: (n,), 1 for a detection that is right, 0 for one that is wrong.
-        n_positive: number of true boxes.
         version: "11point", the mean of the largest precisions at a recall of at least 0, 0.1, ... 1 (PASCAL VOC 2007);
             "MaxIntegral", the integral over recall of the largest precision at no smaller recall (VOC 2012, ILSVRC);
             "Integral", that of the precision itself.
@@ -74,15 +73,9 @@ COLUMNS = 5  # of DetectionEvaluate's top
 
 
 def detected(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:
-    """Run test iteration t on rank t mod P, for P ranks, and evaluate what they found together.
-
-    Args:
-        solver: gives the ranks, ``ap_version`` and ``show_per_class_result``. Called by all ranks.
-
-    Returns:
-        the mean loss; the lines that tell each output's mean average precision, and those of classes if asked for; and
-        the mean average precisions by the outputs' names.
-    """
+    """Run test iteration t on rank t mod P, for P ranks, and evaluate what they found together. Returns the mean loss;
+    the lines that tell each output's mean average precision, and those of classes if asked for; and the mean average
+    precisions by the outputs' names."""
     rank, n_ranks = solver.communicator.rank, solver.communicator.n_ranks
     loss, mine = 0.0, []
     for iteration in range(rank, n_iterations, n_ranks):

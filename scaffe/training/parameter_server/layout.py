@@ -62,8 +62,6 @@ class ShardRule:
 
     Args:
         param: the SolverParameter message: its weight decay, its kind, its delta.
-        segments: the parameters in the table, with their multipliers.
-        scale: factor on every gradient.
         decays: whether the weight decay is added here; if not, the workers have done so.
 
     Attributes:

@@ -43,7 +43,6 @@ class Schedule:
     """Decides when one replica fetches and pushes.
 
     Attributes:
-        n_fetch, n_push: steps between two fetches, and between two pushes.
         is_fetching: a fetch has been started, and what it brings not been taken over.
         is_due: a push is to start as soon as it can.
         n_unpushed: gradients that have accumulated since the last push started.

@@ -50,7 +50,6 @@ class StalenessStatistics:
 
     Attributes:
         n_pulls, n_pushes: tables read from the shards, and gradients handed to them.
-        n_messages: shards that pushes went to, summed over the pushes.
         staleness: clocks by which the slowest worker was behind the reader, summed over the pulls.
         stalest: the largest of them.
         computing, waiting: seconds in passes and data, and seconds waiting for parameters and for buffers.

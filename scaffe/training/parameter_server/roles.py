@@ -109,7 +109,6 @@ class ServerRoles(Roles):
     Args:
         consistency: from the options to how the server keeps the parameters; raises UserError for options that do not
             go together.
-        add_flags: see Roles.
     """
 
     def __init__(self, consistency: Callable[[Any], Consistency], *add_flags: Callable[[Flags], None]) -> None:

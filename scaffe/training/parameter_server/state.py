@@ -24,11 +24,7 @@ from scaffe.training.strategies.transfers import Buckets
 class ServerState(StatePlacement):
     """The shards own what is in tables; the root owns frozen parameters, whose histories some rules change.
 
-    Args:
-        buckets: the layers whose parameters are one table each.
-
     Attributes:
-        tables: from ``make_tables`` on.
         frozen: the intervals in no table.
         restored: by index, whole histories for the shards to begin with.
         has_begun: whether the shards have what there is.

@@ -21,7 +21,6 @@ class Promise:
     """A worker's message in the protocol.
 
     Attributes:
-        worker: whose.
         meeting: number of the stop that it is about, from 0.
         level: what the worker wants to be done there.
         limit: the worker does not begin this iteration before it knows after which one all stop.

@@ -27,7 +27,6 @@ class Tables:
 
     Args:
         slack: iterations that a worker may be ahead of the slowest.
-        n_servers: how many ranks hold shards alone.
         make_rule: from a table's place to the rule that its shards run.
         memory: where a worker's net has its parameters, "host" or "device".
 
@@ -111,9 +110,7 @@ class Tables:
         """Hand a table's gradient to the shards; waits until they have applied the one before.
 
         Args:
-            gradient: the whole flat gradients.
             factor: multiplies the gradient: a number, or an array on the device whose first element does.
-            rate, iteration: for the rule.
         """
         batch = self.batches[number]
         by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
@@ -161,11 +158,7 @@ class RecoverySources:
 
 
 def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "") -> Layout:
-    """The layout that a worker knows from its net.
-
-    Args:
-        places: each table's name and interval of the flat buffers.
-    """
+    """The layout that a worker knows from its net."""
     return Layout(updater.params.dtype.name, tuple(
         Place(name, place.start, place.stop, tuple(updater.segments(place, place.start))) for name, place in places),
         folder)

@@ -24,11 +24,9 @@ class Division:
     """How a job's ranks share nets. Ranks of consecutive numbers make a replica.
 
     Attributes:
-        plan: the same on all ranks.
         group: the ranks of this replica, for what lies between layers.
         sums: the same ranks, for gradients of what is not split.
         peers: the ranks that have this rank's part of the other replicas.
-        replica: this replica's number.
         batch: images of all ranks, if these share them out unevenly; else 0.
     """
 

@@ -25,9 +25,6 @@ class Group:
 
     Args:
         communicator: theirs, for this alone: what its helper thread does keeps nothing else waiting.
-
-    Attributes:
-        timers: count the waiting.
     """
 
     def __init__(self, communicator: Communicator) -> None:

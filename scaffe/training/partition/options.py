@@ -37,8 +37,6 @@ def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -
 
     Args:
         options: the command line's; what is to be measured is assumed here.
-        n_images: of each.
-        ranks_per_node: as many on every node.
     """
     machine = replace(EMULATED_1_GBIT, inter_bandwidth=options.link_bandwidth or LINK)
     return Ranks(n_ranks, 1, n_images, ranks_per_node, machine, options.multiply_adds or RATE)
@@ -49,7 +47,6 @@ def plan_of(wanted: str, layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
 
     Args:
         wanted: "auto" or a number.
-        ranks: all of them.
 
     Raises:
         UserError: the ranks cannot be shared out so, or a layer is pinned to what it cannot do.

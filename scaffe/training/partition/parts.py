@@ -35,7 +35,6 @@ class RankParts:
 
     Args:
         rewritten: the rank's net; its products by outputs still count all outputs (``own_outputs`` mends that).
-        originals: layer name → the whole net's message.
         replicas: the replica's number, and how many there are.
         batch: images of all ranks, if these share them out unevenly; else 0.
     """

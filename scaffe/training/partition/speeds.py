@@ -85,11 +85,7 @@ def _shared(ranks: Ranks) -> float:
 
 
 def timed(layers: Sequence[LayerShape], net: Net, communicator: Communicator) -> list[LayerShape]:
-    """Layers with the seconds that an image takes, measured on the whole net. Called by all ranks.
-
-    Args:
-        net: built, with parameters and data.
-    """
+    """Layers with the seconds that an image takes, measured on the whole net. Called by all ranks."""
     taken = np.zeros(len(net.nodes))
     for _again in range(2):  # the first time is not counted
         for i, node in enumerate(net.nodes):

@@ -17,7 +17,6 @@ class Batch:
 
     Attributes:
         first: its first visit.
-        n_images: how many there are.
         portion: images in a portion; the last may have fewer.
     """
 
@@ -56,10 +55,7 @@ def feeds_of(net: Net) -> list[PortionFeed]:
 
 def batch_of(feeds: Sequence[PortionFeed], given: Any, iteration: int) -> Batch:
     """The batch of an iteration: all images, always the same; or ``lbfgs_param``'s number of them, one after another.
-
-    Raises:
-        UserError: all images are wanted, and data layers do not agree on how many there are.
-    """
+    Raises UserError if all images are wanted, and data layers do not agree on how many there are."""
     portion = feeds[0].n_images
     found = {feed.n_records for feed in feeds}
     if given.batch and (len(found) > 1 or given.batch != max(found)):

@@ -22,7 +22,6 @@ class Coordinator:
     """Runs the optimizer and assigns portions, message by message. No threads, no MPI.
 
     Args:
-        n_replicas: the first ranks are replicas.
         in_order: gradients are summed in the portions' order.
 
     Attributes:

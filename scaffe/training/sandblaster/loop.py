@@ -23,7 +23,6 @@ class Loop:
     """Runs phases on one replica.
 
     Args:
-        n_shards: how many shards hold the parameters.
         compute: from a first visit and a number of images to the loss; leaves the gradients in the replica's ``diff``.
     """
 
@@ -35,11 +34,7 @@ class Loop:
         self._is_known = False
 
     def run(self, phase: int, begin: Phase | None) -> Over:
-        """Take part in a phase; at once back if it is over.
-
-        Args:
-            begin: on the coordinator's rank, what it is.
-        """
+        """Take part in a phase; at once back if it is over."""
         if begin is not None:
             self._say(Begin(phase, *begin))
         if not self._is_known:

@@ -12,10 +12,7 @@ class Begin(Message):
     """From the first worker's loop: all workers come to a phase now.
 
     Attributes:
-        phase: its number, from 1 on.
         kind: "renew", "step" or "synchronize".
-        batch: what a pass goes over.
-        rate: the learning rate.
     """
 
     to = COORDINATOR
@@ -30,7 +27,6 @@ class Over(Message):
     """A phase is over.
 
     Attributes:
-        loss: the loss at the parameters that hold now.
         has_converged: whether nothing more is to be gained.
         lost: the replicas that are lost, as far as the coordinator knew.
         wish: the highest that replicas wished for (``Wish``) and has not been in an earlier one.

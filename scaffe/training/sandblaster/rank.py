@@ -36,7 +36,6 @@ class RankStatistics:
     Attributes:
         waiting: seconds that the replica waited for portions, parameters and verdicts.
         elapsed: seconds since the start, tests and snapshots left out.
-        n_bytes, n_messages: sent to other ranks.
     """
 
     waiting: float
@@ -73,7 +72,6 @@ class Layout:
     """How the optimizer's vectors lie on the shards; known to every rank.
 
     Attributes:
-        n_elems, dtype: of each.
         first_shard, n_shards: ranks that hold shards.
         is_steady: sums do not depend on the number of ranks.
         tolerates_rank_loss: ranks that are neither the first nor hold shards may be lost.

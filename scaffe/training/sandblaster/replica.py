@@ -18,7 +18,6 @@ class Replica:
     """Handles a replica's messages for the thread that computes, which reads the attributes.
 
     Args:
-        data, diff: the net's flat parameters and gradients.
         learnt: the intervals of them that the optimiser changes; others are neither read nor summed.
         intervals: by shard's rank, the interval that it holds.
         send: sends a message, perhaps with an array, to a rank.

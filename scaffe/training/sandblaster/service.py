@@ -31,7 +31,6 @@ class Service:
         fault_tolerant: messages that work after a loss, where the ranks that are left continue; otherwise None.
 
     Attributes:
-        post: where the parts send.
         changed: held while the parts act.
         seconds: processor time of the thread so far.
     """
@@ -74,7 +73,6 @@ class Service:
         """Return when a condition on the parts holds.
 
         Args:
-            what: named in the error.
             timeout: seconds; None for the communicator's patience.
 
         Raises:

@@ -70,12 +70,9 @@ def plan_buckets(places: Sequence[tuple[int, slice]], n_bytes_per_elem: int, max
 
 
 def trainable_intervals(params: FlatParams) -> tuple[list[tuple[int, slice]], list[slice]]:
-    """Divide the flat buffers into what gradients change and what they do not.
-
-    Returns:
-        (layer index, its interval with padding) for the layers in which a parameter has an lr_mult other than 0, in
-        layer order; and the intervals of the others (frozen layers, BatchNorm's statistics).
-    """
+    """Divide the flat buffers into what gradients change and what they do not. Returns (layer index, its interval with
+    padding) for the layers in which a parameter has an lr_mult other than 0, in layer order; and the intervals of the
+    others (frozen layers, BatchNorm's statistics)."""
     trainable: list[tuple[int, slice]] = []
     frozen: list[slice] = []
     ends = [s.start for s in params.slices[1:]] + [params.n_elems] * bool(params.slices)

@@ -70,11 +70,8 @@ def _adagrad(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, delta: fl
 class AdaGrad(UpdateRule):
     """h ← h + g²;  w ← w - rate · g / (sqrt(h) + delta).
 
-    Here g includes the decay's part (Caffe 1.0; Duchi et al., JMLR 2011).
-
-    Raises:
-        UserError: the solver gives a momentum.
-    """
+    Here g includes the decay's part (Caffe 1.0; Duchi et al., JMLR 2011). Raises UserError if the solver gives a
+    momentum."""
 
     kernel = staticmethod(_adagrad)  # h: the sum of squared gradients
     constants = ("delta",)
@@ -100,11 +97,8 @@ def _rmsprop(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, keep: flo
 class RmsProp(UpdateRule):
     """h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (sqrt(h) + delta).
 
-    Here g includes the decay's part (Caffe 1.0; Tieleman and Hinton, Coursera lecture 6.5, 2012).
-
-    Raises:
-        UserError: the solver gives a momentum, or an rms_decay that is below 0, or 1 or above.
-    """
+    Here g includes the decay's part (Caffe 1.0; Tieleman and Hinton, Coursera lecture 6.5, 2012). Raises UserError if
+    the solver gives a momentum, or an rms_decay that is below 0, or 1 or above."""
 
     kernel = staticmethod(_rmsprop)  # h: the running mean of squared gradients
     constants = ("rms_decay", "delta")
@@ -161,11 +155,8 @@ class Adam(UpdateRule):
     """m ← b1 · m + (1 - b1) · g;  v ← b2 · v + (1 - b2) · g²;  w ← w - rate · c · m / (sqrt(v) + delta).
 
     Here g includes the decay's part, b1 is momentum, b2 is momentum2, c = sqrt(1 - b2^t) / (1 - b1^t), and t counts
-    iterations from 1 (Caffe 1.0; Kingma and Ba, ICLR 2015).
-
-    Raises:
-        UserError: momentum or momentum2 is below 0, or 1 or above.
-    """
+    iterations from 1 (Caffe 1.0; Kingma and Ba, ICLR 2015). Raises UserError if momentum or momentum2 is below 0, or 1
+    or above."""
 
     n_histories = 2
     kernel = staticmethod(_adam)  # m, v: the first and second moments

@@ -15,11 +15,8 @@ class Lbfgs(UpdateRule):
     """Limited-memory BFGS over a batch in portions (Nocedal & Wright, 7.2; Dean et al., NIPS 2012, 4.2).
 
     No formula on an interval: a step depends on inner products of whole vectors, and on a line search. Histories are
-    the pairs (s, y), the oldest first; those not yet made are 0.
-
-    Raises:
-        UserError: the solver's numbers do not fit together.
-    """
+    the pairs (s, y), the oldest first; those not yet made are 0. Raises UserError if the solver's numbers do not fit
+    together."""
 
     learns_frozen = False
 

@@ -18,11 +18,7 @@ Arrays = Sequence[np.ndarray | None]
 
 
 class ConcatSlice(Redistribution):
-    """What both layers do: bring own places of the parts to own places of the whole, and back.
-
-    Args:
-        index_map: of the whole blobs.
-    """
+    """What both layers do: bring own places of the parts to own places of the whole, and back."""
 
     n_bottoms = n_tops = (1, None)
 

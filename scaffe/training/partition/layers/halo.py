@@ -18,13 +18,9 @@ from scaffe.training.partition.planner.windows import Windows
 class _Bordered(Redistribution):
     """What both layers know: which part of the axis each rank owns, and which part its outputs are computed from.
 
-    Args:
-        window: of the layer between.
-
     Attributes:
         reads, owns: of each rank, the places that it needs of the bottom, and those that it has.
         mine: what this one needs.
-        outputs: the layer's outputs that are this rank's.
         inside: those of them that need no halo.
     """
 

@@ -28,8 +28,6 @@ class Chunk:
     """Some of the outputs.
 
     Attributes:
-        place: of the outputs.
-        plan: the product.
         mapping: holds the sums.
         coming: brings the gradient of others' images; None: it is here.
     """

@@ -24,11 +24,9 @@ class Band:
     """Some of the places along the axis that is cut: a layer with blobs of its own.
 
     Attributes:
-        layer: computes them.
         reads: places of the whole bottom.
         makes: places of the whole top.
         kept: places of the layer's top that these are; the layer may compute some for the borders of the bottom too.
-        bottom, top: of the layer.
     """
 
     layer: Layer

@@ -20,9 +20,6 @@ FILLED = ("inner_product_param", "convolution_param", "local_convolution_param",
 class Absent(Layer):
     """Stands for a layer on the ranks that do not have it: shapes are the layer's, memory is never touched.
 
-    Args:
-        param: the layer's message, without fillers.
-
     Attributes:
         whole_shapes: of the parameters, of which there is nothing here.
     """

@@ -33,12 +33,9 @@ class Ranks:
     """The ranks of a job, on their nodes in order, and how fast they are.
 
     Attributes:
-        n_ranks: all of them.
         n_partitions: the ranks of a replica, which have consecutive numbers; divides ``n_ranks``.
         n_images: of one rank.
         ranks_per_node: ranks of a node; they share its network ports.
-        machine: links, sums and overheads.
-        multiply_adds_per_second: of one rank.
         update_bandwidth: bytes of parameters that a rank updates a second.
         copy_bandwidth: bytes that a rank packs a second.
     """

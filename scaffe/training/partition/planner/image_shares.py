@@ -20,8 +20,6 @@ class Piece:
     """Places that one rank has of a part, and one rank, often another, of the whole.
 
     Attributes:
-        part: its number.
-        part_rank, whole_rank: who has it.
         start, stop: its places, counted in the whole.
     """
 
@@ -37,7 +35,6 @@ class IndexMap:
     """Maps parts to the whole that they make up, one behind the other, where each and the whole are cut for the ranks.
 
     Attributes:
-        lengths: of the parts.
         area: elements of an image at each place.
     """
 

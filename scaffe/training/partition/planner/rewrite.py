@@ -29,7 +29,6 @@ def portions(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...
     Args:
         length: of the whole bottom along the axis that is cut; any number where it is not.
         shapes: of the parameters that the rank has.
-        columns: the rank's part of an axis.
 
     Returns:
         one entry a parameter; none where all parameters are whole.
@@ -102,7 +101,6 @@ class BlobLayout:
     """The layout of one blob while layers are rewritten.
 
     Attributes:
-        name: of the blob now, after its last move.
         how: in rows, in columns, or whole.
     """
 

@@ -25,7 +25,6 @@ class Plan:
 
     Attributes:
         n_ranks, n_partitions: all ranks, and those of one replica.
-        shardings: layer name → kind.
         costs: layer name → what the layer costs, the moves of its bottoms included.
     """
 

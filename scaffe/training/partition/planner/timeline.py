@@ -39,7 +39,6 @@ class Step:
         chunks: in which it is computed, each exchanged by itself.
         given: of its parameters' way from the replicas.
         summed: of its gradients' sums.
-        update: of its parameters.
         is_early: whether its bottoms' gradients set out before its parameters' are computed.
     """
 

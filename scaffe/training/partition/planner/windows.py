@@ -24,14 +24,12 @@ class Window:
     """A layer's windows along the axis that is cut.
 
     Attributes:
-        cut: of the blob.
         extent: elements from a window's first to its last.
         stride: from one window to the next.
         pad: elements in front of the first element, and behind the last one.
         outputs: length of a bottom → windows.
         crops: whether the layer itself deals with borders. Then the halo has no padding, and what the layer computes
             of the halo is cut off.
-        padding: the value of padding elements.
     """
 
     cut: str

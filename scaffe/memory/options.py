@@ -82,11 +82,7 @@ def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
 
 def backed_memory(options: Namespace, kernels: Backend, rank: int) -> FileBackedMemory | None:
     """Where a net's parameters are made in host memory; None, if ``-memory`` is not given or the net computes on a
-    device.
-
-    Args:
-        rank: this rank, for error lines; below 0 if it is the only one.
-    """
+    device. ``rank``: this rank, for error lines; below 0 if it is the only one."""
     if not vars(options).get("memory", "") or is_device(kernels):
         return None
     return_freed_memory()

@@ -116,10 +116,7 @@ def written_diffs(nodes: Iterable[Node]) -> list[Blob]:
 
 def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
     """For each blob, by id, the blob that owns its memory: layers such as Split give their tops the bottom's memory.
-
-    Args:
-        shares: the layers' attribute that says so: "shares_data" or "shares_diff".
-    """
+    ``shares``: the layers' attribute that says so: "shares_data" or "shares_diff"."""
     owner: dict[int, Blob] = {}
     for node in net.nodes:
         for top in node.tops:

@@ -30,11 +30,8 @@ class Recorded:
     """Runs the net's passes for a strategy, in the net's place. The net's hooks are called around each stretch, and so
     are its tiers where it is recorded; what these compute again is recorded with the layers.
 
-    Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed.
-
-    Args:
-        hook_points: indices of the layers at which somebody acts: before their forward, after their backward.
-    """
+    Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed. ``hook_points``:
+    indices of the layers at which somebody acts: before their forward, after their backward."""
 
     def __init__(self, net: Net, hook_points: Collection[int], backward: bool = True) -> None:
         self._net, self._has_backward = net, backward

@@ -15,11 +15,7 @@ from scaffe.nets.net_layer import Node
 
 
 def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:
-    """Log a net's values from now on, in the lines of Caffe 1.0.
-
-    Args:
-        wanted: asked at every layer whether to log it.
-    """
+    """Log a net's values from now on, in the lines of Caffe 1.0. ``wanted``: asked at every layer whether to log it."""
 
     def after_forward(index: int) -> None:
         if wanted():

@@ -84,12 +84,8 @@ class FlatParams:
 
     def move(self, allocate: Allocate) -> None:
         """Allocate new flat buffers and copy the parameters there. The gradients' old memory is freed before, and that
-        of the parameters as soon as they are copied.
-
-        Args:
-            allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
-                ranks of one node can sum each other's gradients.
-        """
+        of the parameters as soon as they are copied. ``allocate``: (n_elems, dtype) → flat array of zeros. The trainer
+        passes the communicator's ``alloc``, so that ranks of one node can sum each other's gradients."""
         self._bind_diff(None)
         for name in ("data", "diff"):
             self.move_one(name, allocate)

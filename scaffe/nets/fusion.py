@@ -24,11 +24,8 @@ def fuse_layers(net: Net, backward: bool) -> None:
     """Fuse as many layers as possible, also ones that are not in place; for nets whose inner blobs nobody reads.
 
     Fused layers then share one top, that of the last of them. An in-place layer that would copy its bottom for backward
-    becomes out of place instead.
-
-    Args:
-        backward: whether the net will run backward too; if not, layers keep nothing for it.
-    """
+    becomes out of place instead. ``backward``: whether the net will run backward too; if not, layers keep nothing for
+    it."""
     for index, node in enumerate(net.nodes):
         node.layer.forward_only = not backward
         node.seen_shapes = None

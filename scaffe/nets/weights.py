@@ -22,10 +22,7 @@ BLANKS = " \t\n\v\f\r"  # C's
 
 def initial_weights(given: str, param: Any) -> list[str]:
     """The weight files that a run starts from: the command line's, or else those of the solver's ``weights``.
-
-    Args:
-        given: the command line's paths, as ``listed`` takes them, or "".
-    """
+    ``given``: the command line's paths, as ``listed`` takes them, or ""."""
     return [path for paths in ([given] if given else map(path_of, param.weights)) for path in listed(paths)]
 
 

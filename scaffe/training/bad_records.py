@@ -16,11 +16,8 @@ from scaffe.training.solver import Observer, Solver
 class BadRecords:
     """The bad records that this rank's readers skipped, and those that all ranks have been told of.
 
-    A record counts once, even if several nets, epochs or ranks read it.
-
-    Args:
-        n_allowed: how many bad records all ranks together may skip; with 0 the first one ends the run.
-    """
+    A record counts once, even if several nets, epochs or ranks read it. ``n_allowed``: how many bad records all ranks
+    together may skip; with 0 the first one ends the run."""
 
     def __init__(self, n_allowed: int) -> None:
         self.n_allowed = n_allowed

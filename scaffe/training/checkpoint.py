@@ -121,11 +121,8 @@ def _stream_of(solver: Solver, streams: Sequence[bytes]) -> bytes | None:
 
 
 def read_on(solver: Solver, batches_read: int | None) -> None:
-    """Let the nets' feeds begin where the solver's iteration does.
-
-    Args:
-        batches_read: TRAIN batches that have been read; None if unknown.
-    """
+    """Let the nets' feeds begin where the solver's iteration does. ``batches_read``: TRAIN batches that have been read;
+    None if unknown."""
     for share in solver.shares:
         share.start_at(solver.iteration, batches_read, solver.param.iter_size)
         share.first_test = tests_done(solver.param, solver.iteration)

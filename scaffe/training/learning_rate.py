@@ -153,11 +153,8 @@ class Rates:
         return learning_rate(self._p, iteration)
 
     def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
-        """The rate of the iteration's update; ``rate`` is what ``before`` gave.
-
-        Args:
-            mean_loss: gives the iteration's loss, the mean over all ranks; called by all of them or by none.
-        """
+        """The rate of the iteration's update; ``rate`` is what ``before`` gave. ``mean_loss``: gives the iteration's
+        loss, the mean over all ranks; called by all of them or by none."""
         return rate
 
     def kept(self, iteration: int) -> dict[str, Any]:

@@ -177,11 +177,8 @@ class Updater:
         return self._arithmetic.update_plan(self.rule, list(self.segments(interval, origin)))
 
     def segments(self, interval: slice, origin: int) -> Iterator[Segment]:
-        """The parameters in an interval that the rule changes, or whose histories it changes.
-
-        Args:
-            origin: the element of the flat buffers from which the segments count.
-        """
+        """The parameters in an interval that the rule changes, or whose histories it changes. ``origin``: the element
+        of the flat buffers from which the segments count."""
         for param, place in zip(self.params.params, self.params.slices, strict=True):
             start, stop = max(place.start, interval.start), min(place.stop, interval.stop)
             frozen = not param.lr_mult and not (self.rule.learns_frozen and self.param.weight_decay * param.decay_mult)

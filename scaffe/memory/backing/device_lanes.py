@@ -107,12 +107,9 @@ def _clock_mark(events: dict[int, Any], step: int) -> Any:
 
 class PinnedPlaces:
     """A place in page-locked memory for each tensor that is offloaded. Persistent ones, and parameters that are
-    refreshed in each iteration, keep theirs; the others have one for as long as a plan does.
-
-    Args:
-        persistent: those that keep theirs, by number, with their places. An empty array stands for a place yet to be
-            made, which is zero at first.
-    """
+    refreshed in each iteration, keep theirs; the others have one for as long as a plan does. ``persistent``: those that
+    keep theirs, by number, with their places. An empty array stands for a place yet to be made, which is zero at
+    first."""
 
     def __init__(self, lengths: Sequence[int], persistent: Mapping[int, np.ndarray]) -> None:
         self.lengths = lengths

@@ -42,11 +42,8 @@ class DiskStore:
 
 class FilePersistentTensors(PersistentTensors):
     """See PersistentTensors. Before the first iteration, and whenever somebody wants to read them whole, those that lie
-    in the file are shown from there: their addresses map the file's pages, which need not fit in memory.
-
-    Args:
-        refreshed: further tensors that lie there, by number, whose contents nobody needs once an iteration begins.
-    """
+    in the file are shown from there: their addresses map the file's pages, which need not fit in memory. ``refreshed``:
+    further tensors that lie there, by number, whose contents nobody needs once an iteration begins."""
 
     def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: FileBackedMemory,
                  refreshed: Collection[int] = ()) -> None:
@@ -93,11 +90,8 @@ class FilePersistentTensors(PersistentTensors):
 
 class Mover(DiskLanes):
     """See ArrayMover. Moves of one way begin in the order in which they were asked for. Whoever needs the memory of a
-    tensor that is being offloaded, or the tensor again, waits first until it is out.
-
-    Args:
-        backed: the file; persistent tensors have places of their own in it.
-    """
+    tensor that is being offloaded, or the tensor again, waits first until it is out. ``backed``: the file; persistent
+    tensors have places of their own in it."""
 
     holds_host: ClassVar[bool] = True
 

@@ -79,11 +79,7 @@ LINK_TRIAL_BYTES = 64 << 20
 
 def link_speed(memory: Any) -> Bandwidth:
     """Bytes a second from the current device and to it, each way alone, as last measured on this machine, else by a
-    trial now. Links carry both ways at once.
-
-    Args:
-        memory: uint8, on the device; its contents are lost.
-    """
+    trial now. Links carry both ways at once. ``memory``: uint8, on the device; its contents are lost."""
     number = device.current()
     key = f"{os.uname().nodename} {device.bus_id(number)} {device.describe(number)['Name']}"
     return replace(kept_speed(LINK, key, lambda: _measured(memory[:LINK_TRIAL_BYTES])), at_once=True)

@@ -22,11 +22,7 @@ NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to 
 def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> None:
     """Have layers save less for backward. In-place layers that would copy their bottom work out of place, and ReLUs
     save a sign mask. If that is not enough, backward of convolutions is divided, at the cost of another pass over the
-    data of more ReLUs.
-
-    Args:
-        least: the least bytes in which the net can be trained, as it is when this is called.
-    """
+    data of more ReLUs. ``least``: the least bytes in which the net can be trained, as it is when this is called."""
     keep_bottoms(net)
     use_sign_masks(net)
     if least() > NEAR * limit:
@@ -50,11 +46,8 @@ def divide_backward(net: Net) -> None:
 
 def use_sign_masks(net: Net) -> None:
     """Have ReLUs save a bit of each element instead of the data ("Binarize" of Gist, Jain et al., ISCA 2018), if no
-    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them.
-
-    Args:
-        net: a built net, after ``fuse_layers`` if that is called at all.
-    """
+    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them. ``net``: a
+    built net, after ``fuse_layers`` if that is called at all."""
     owner = blob_memory.memory_owners(net, "shares_data")
     able = [node for node in net.nodes if _may_use_sign_mask(net, node)]
     needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)

@@ -38,11 +38,8 @@ CORE = Speed(40e9, BYTES_A_SECOND)
 
 def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> tuple[float, ...]:
     """Seconds of each step of ``net.steps``, estimated from multiply-adds and bytes. Gradients of parameters take as
-    long as forward, and so do gradients of bottoms; updates take no time here.
-
-    Args:
-        backward: whether the net runs backward; if not, only the steps of forward are returned.
-    """
+    long as forward, and so do gradients of bottoms; updates take no time here. ``backward``: whether the net runs
+    backward; if not, only the steps of forward are returned."""
     forward = [_forward(node, speed) for node in net.nodes]
     if not backward:
         return tuple(forward)

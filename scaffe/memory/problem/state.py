@@ -72,11 +72,8 @@ def _arrays(net: Net, group: LayerGroup) -> list[tuple[np.ndarray, tuple[int, ..
 
 
 def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> StateTensor:
-    """The same of parameters that somebody writes before each forward, so that they are not persistent.
-
-    Args:
-        refresh: writes once more, in backward, what forward had; None if nobody can.
-    """
+    """The same of parameters that somebody writes before each forward, so that they are not persistent. ``refresh``:
+    writes once more, in backward, what forward had; None if nobody can."""
     recompute = None if refresh is None else Recompute((), (), 2 * parameters.tensor.n_bytes / BYTES_A_SECOND)
     tensor = replace(parameters.tensor, is_persistent=False, recompute=recompute)
     return replace(parameters, tensor=tensor, refresh=refresh or parameters.refresh)

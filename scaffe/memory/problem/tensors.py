@@ -95,10 +95,7 @@ def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] =
 
     Left out is what is read or written outside of the passes: tops of losses, the net's outputs, tops of layers without
     bottoms that their forward does not fill, and blobs of layers of the user's (Python). Short blobs are left out too.
-
-    Args:
-        shown: names of blobs that somebody else reads after a pass.
-    """
+    ``shown``: names of blobs that somebody else reads after a pass."""
     pinned = _pinned(net, shown)
     uses_of_data = _data_uses(net, backward)
     data = {key: uses for key, uses in uses_of_data.items() if key not in pinned and is_long(uses.blob)}

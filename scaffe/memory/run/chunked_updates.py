@@ -98,11 +98,8 @@ class ChunkedState(Generic[G]):
                 if each.tensor.forward}
 
     def updates(self, executor: Executor, update: Callable[[G, slice], None]) -> dict[int, list[Callable[[], None]]]:
-        """What is updated behind each step of backward, in this order: for ``Executor.updates``.
-
-        Args:
-            update: updates a chunk of a group, an interval of the flat buffers, before other layers' backward has run.
-        """
+        """What is updated behind each step of backward, in this order: for ``Executor.updates``. ``update``: updates a
+        chunk of a group, an interval of the flat buffers, before other layers' backward has run."""
         net, steps = self._net, self._net.steps
         groups, found = {group.first_layer: group for group in self._eager}, dict[int, list[Callable[[], None]]]()
         for layer in range(steps.n_layers):
@@ -146,11 +143,8 @@ def in_step(executor: Executor, step: int) -> Iterator[None]:
 
 def row_gradients(net: Net, shards: Mapping[StateShard, LayerGroup]) -> dict[StateShard, Callable[[], None]]:
     """What computes the gradient of each shard of those layers whose gradients come by blocks of rows. All blocks are
-    computed in one place of the flat gradients, one after another.
-
-    Args:
-        shards: those that are updated behind backward, ascending, with the group that each belongs to.
-    """
+    computed in one place of the flat gradients, one after another. ``shards``: those that are updated behind backward,
+    ascending, with the group that each belongs to."""
     found: dict[StateShard, Callable[[], None]] = {}
     groups = {group.first_layer: group for group in shards.values() if group.first_layer in net.steps.behind}
     start = blocks_place(net, groups.values()).start if groups else 0

@@ -140,11 +140,7 @@ def _moves(actions: Sequence[Action]) -> bool:
 
 def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:
     """Have recordings of a net's passes made anew, so that they begin and end where a plan moves something, or layers
-    are updated.
-
-    Args:
-        passes: what runs the net's passes: recordings, or the net itself, for which nothing is done.
-    """
+    are updated. ``passes``: what runs the net's passes: recordings, or the net itself, for which nothing is done."""
     if isinstance(passes, Recorded):
         layers = range(len(net.nodes))
         found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates,

@@ -164,11 +164,8 @@ def _state_on_device(net: Net, large: Sequence[layer_groups.OneLayer]) -> list[S
 
 
 def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[layer_groups.OneLayer]:
-    """The layers whose parameters may be offloaded; the net's steps get their updates.
-
-    Args:
-        alone: whether nobody else reads their gradients.
-    """
+    """The layers whose parameters may be offloaded; the net's steps get their updates. ``alone``: whether nobody else
+    reads their gradients."""
     found = layer_groups.large_groups(net, layer_groups.single_layers(net))
     layer_groups.compute_by_rows(net, found if alone else (), spreads)
     layer_groups.count_updates(net, {layer.first_layer: len(layer_groups.chunks(net, layer)) for layer in found})

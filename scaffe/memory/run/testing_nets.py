@@ -85,11 +85,8 @@ class ArenaSharingNet:
         return store.least_bytes(self._iteration)
 
     def limit(self, text: str, store: PinnedStore) -> LimitedNet:
-        """Have the net fetch its parameters into the memory in which training computes.
-
-        Args:
-            store: training's, which has its memory; at least ``least_bytes`` of it.
-        """
+        """Have the net fetch its parameters into the memory in which training computes. ``store``: training's, which
+        has its memory; at least ``least_bytes`` of it."""
         memory = store.whole()
         limit = Limit(text, memory.nbytes, 0, "move")
         return LimitedNet(self._net, [], self._state, self._iteration, limit,

@@ -38,11 +38,8 @@ def plan_backward(specs: Sequence[BackwardSpec], force: bool = False) -> list[Ba
     """Plan the backward pass as Caffe 1.0 does.
 
     A bottom's gradient is computed if a layer before it learns (or ``propagate_down`` says so) and a loss after it
-    depends on it.
-
-    Args:
-        force: Caffe's ``force_backward``: visit every layer, and compute the gradient of every bottom that allows it.
-    """
+    depends on it. ``force``: Caffe's ``force_backward``: visit every layer, and compute the gradient of every bottom
+    that allows it."""
     plans = _by_what_learns(specs)
     _drop_what_no_loss_sees(specs, plans)
     if force:
@@ -101,11 +98,8 @@ def exact_blobs(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> s
 
     Such a blob comes from a layer without bottoms and goes only to bottoms that need exact values. Or it is written as
     float32 (indices, and the tops of layers that convert) and no layer that computes in half precision reads it. In
-    both cases it may go through layers that only pass values on (PASSING_ON).
-
-    Args:
-        layers: LayerParameter messages in order, Split layers included.
-    """
+    both cases it may go through layers that only pass values on (PASSING_ON). ``layers``: LayerParameter messages in
+    order, Split layers included."""
     wanted, refused = _read(layers, kind_of)
     exact: set[str] = set()
     for layer in layers:

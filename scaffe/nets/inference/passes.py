@@ -18,12 +18,8 @@ from scaffe.nets.net_layer import Node
 
 
 class ChangeDetector:
-    """Compares a net's shapes and parameters with those of its last pass.
-
-    Args:
-        net: the net. If one of its layers may change shapes or parameters within a pass, as a user's may, every pass
-            counts as changed.
-    """
+    """Compares a net's shapes and parameters with those of its last pass. ``net``: the net. If one of its layers may
+    change shapes or parameters within a pass, as a user's may, every pass counts as changed."""
 
     def __init__(self, net: Net) -> None:
         nodes = net.nodes

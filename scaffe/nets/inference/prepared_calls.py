@@ -18,10 +18,7 @@ Step = tuple[Node, PreparedCalls]
 
 class PreparedSequence:
     """The prepared calls of consecutive layers. Layers that do nothing while memory stays the same have no call.
-
-    Args:
-        steps: the calls of each fused convolution or layer in order, with its first layer; at least one.
-    """
+    ``steps``: the calls of each fused convolution or layer in order, with its first layer; at least one."""
 
     def __init__(self, stop: int, blobs: Sequence[Blob], steps: Sequence[Step]) -> None:
         self.stop, self._blobs = stop, list({id(blob): blob for blob in blobs}.values())

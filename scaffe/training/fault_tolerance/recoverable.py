@@ -131,11 +131,7 @@ class RecoverableRank:
         """Load the newest snapshot's histories, where an owner and its second copy are both lost."""
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
-        """Take a part of parameters and histories. Called by all ranks.
-
-        Args:
-            given: its arrays, on root.
-        """
+        """Take a part of parameters and histories. Called by all ranks. ``given``: its arrays, on root."""
 
     def say_shares(self) -> None:
         """Log the global batch of the ranks that are left."""

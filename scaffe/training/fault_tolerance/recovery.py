@@ -49,21 +49,15 @@ def train_with_recovery(rank: RecoverableRank, build: Build, spawner: Spawner) -
 
 
 def join_training(communicator: Communicator, in_step: bool, build: Build, spawner: Spawner) -> None:
-    """Train to the end as a joining rank. Called by all of them, while the others let them join.
-
-    Args:
-        in_step: whether all ranks make each update together, so that recovery counts updates.
-    """
+    """Train to the end as a joining rank. Called by all of them, while the others let them join. ``in_step``: whether
+    all ranks make each update together, so that recovery counts updates."""
     machine = RecoveryStateMachine.for_joining_rank(in_step)
     train_with_recovery(Recovery(communicator, machine, build, spawner).run(), build, spawner)
 
 
 class Recovery:
-    """What one rank does from a loss, or from the end of an iteration, until training continues.
-
-    Args:
-        rank: what this rank has been; None where it has just joined.
-    """
+    """What one rank does from a loss, or from the end of an iteration, until training continues. ``rank``: what this
+    rank has been; None where it has just joined."""
 
     def __init__(self, communicator: Communicator, machine: RecoveryStateMachine, build: Build, spawner: Spawner,
                  rank: RecoverableRank | None = None) -> None:

@@ -74,12 +74,8 @@ class Lbfgs:
         self.has_converged = False
 
     def step(self, length: float) -> Requests:
-        """Search along the quasi-Newton direction and move x there.
-
-        Args:
-            length: Euclidean length of the first trial's step where there is no pair yet; later the first trial is the
-                whole quasi-Newton step.
-        """
+        """Search along the quasi-Newton direction and move x there. ``length``: Euclidean length of the first trial's
+        step where there is no pair yet; later the first trial is the whole quasi-Newton step."""
         while not (yield from self._search(length)):
             self.has_converged = not self.pairs.kept
             if self.has_converged:

@@ -64,11 +64,8 @@ class Objective(Protocol):
 
 
 class Smooth:
-    """The loss, and with a decay ½ Σ decayᵢ xᵢ² besides.
-
-    Args:
-        has_decay: whether there is one; its factors are the vector ``decay``.
-    """
+    """The loss, and with a decay ½ Σ decayᵢ xᵢ² besides. ``has_decay``: whether there is one; its factors are the
+    vector ``decay``."""
 
     vectors: ClassVar[tuple[str, ...]] = SHARED
 
@@ -129,11 +126,8 @@ class Orthantwise:
 
 
 def first_commands(has_decay: bool, is_l1: bool, decay: tuple[tuple[int, int, float], ...]) -> tuple[Any, ...]:
-    """What makes the vectors that exist before the first evaluation.
-
-    Args:
-        decay: its factor in each interval of the parameters, (start, stop, factor).
-    """
+    """What makes the vectors that exist before the first evaluation. ``decay``: its factor in each interval of the
+    parameters, (start, stop, factor)."""
     made: list[c.Command] = [c.Zero(DIRECTION)]
     if has_decay:
         made.append(c.Fill(decay, DECAY))

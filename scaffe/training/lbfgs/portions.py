@@ -38,11 +38,8 @@ class StragglerStatistics:
         self._way = max(seconds, self._way + NEW * (seconds - self._way))
 
     def is_overdue(self, replica: int, since: float, n_fenced: int, now: float) -> bool:
-        """Whether the sender of a bundle that left at ``since`` seems to have stopped.
-
-        Args:
-            n_fenced: how often this was said in the step: patience doubles each time, so that no link is too slow.
-        """
+        """Whether the sender of a bundle that left at ``since`` seems to have stopped. ``n_fenced``: how often this was
+        said in the step: patience doubles each time, so that no link is too slow."""
         usual = self._way + self.usual(replica)
         return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * (1 << n_fenced)
 
@@ -57,10 +54,7 @@ class StragglerStatistics:
 
     def is_too_slow(self, replica: int, n_waiting: int, busy: Mapping[int, float], now: float) -> bool:
         """Whether the others would compute everything that waits before this replica had computed one portion.
-
-        Args:
-            busy: the others that compute, and since when. Those that are late do not count.
-        """
+        ``busy``: the others that compute, and since when. Those that are late do not count."""
         others = [self.usual(name) for name, since in busy.items() if not self.is_late([name], since, now)]
         rate = sum(1 / seconds for seconds in others if seconds)
         return bool(rate) and self.usual(replica) > n_waiting / rate + max(others)

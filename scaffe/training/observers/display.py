@@ -119,10 +119,7 @@ def line_text(iteration: int, end: int, loss: float, pace: float, n_images: int)
 
 class Progress(Observer):
     """Shows a live line (rank 0, on its or mpirun's terminal), and at the end images/s and each activity's share.
-
-    Args:
-        images_per_iteration: of all ranks and passes together; 0 if the net has no batch.
-    """
+    ``images_per_iteration``: of all ranks and passes together; 0 if the net has no batch."""
 
     def __init__(self, images_per_iteration: int) -> None:
         self._images = images_per_iteration

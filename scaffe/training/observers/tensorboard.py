@@ -23,10 +23,7 @@ N_BINS = "auto"
 class Tensorboard(Observer):
     """Writes what displays and tests measure; with the solver's ``debug_info`` histograms too, at displayed iterations:
     of the parameters, and of rank 0's gradients before the update (summed where the strategy sums them there).
-
-    Args:
-        folder: where rank 0 writes; made if it is not there. A run that resumes adds a file.
-    """
+    ``folder``: where rank 0 writes; made if it is not there. A run that resumes adds a file."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -89,11 +89,8 @@ class Server(RecoverableRank):
 
 def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consistency, n_workers: int,
                 layout: Layout, memory: str = "host") -> Tables:
-    """The tables of a run, on a worker or a server. Called by all ranks.
-
-    Args:
-        memory: where a worker's net has its parameters, "host" or "device".
-    """
+    """The tables of a run, on a worker or a server. Called by all ranks. ``memory``: where a worker's net has its
+    parameters, "host" or "device"."""
     scale = 1 / how.n_summed(n_workers) / (param.iter_size if how.decays else 1)
     return Tables(world, how.slack, how.n_servers, layout,
                   lambda place: ShardRule(rule, param, place.segments, scale, how.decays), memory, how.keeps_copies)
@@ -105,11 +102,8 @@ ALONE = "1"
 
 class ServerRoles(Roles):
     """Workers, and servers that hold shards of the parameters; without ``-servers`` the workers hold them.
-
-    Args:
-        consistency: from the options to how the server keeps the parameters; raises UserError for options that do not
-            go together.
-    """
+    ``consistency``: from the options to how the server keeps the parameters; raises UserError for options that do not
+    go together."""
 
     def __init__(self, consistency: Callable[[Any], Consistency], *add_flags: Callable[[Flags], None]) -> None:
         super().__init__(*add_flags, add_servers_flag, add_bucket_flag, trains_parts=True)

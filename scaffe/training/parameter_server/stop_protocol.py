@@ -80,11 +80,8 @@ WAIT_SECONDS = 0.01
 
 
 class StopProtocol(InStep):
-    """Carries the state machine's messages over MPI. All workers make one; one thread uses it.
-
-    Args:
-        workers: a communicator of the workers, whose messages nobody else uses.
-    """
+    """Carries the state machine's messages over MPI. All workers make one; one thread uses it. ``workers``: a
+    communicator of the workers, whose messages nobody else uses."""
 
     def __init__(self, workers: Communicator) -> None:
         super().__init__(Communicator.single())

@@ -107,11 +107,8 @@ class Tables:
         return self.server.staleness.pop()  # a list of all of them would grow without end
 
     def push(self, number: int, gradient: Any, factor: Any, rate: float, iteration: float) -> None:
-        """Hand a table's gradient to the shards; waits until they have applied the one before.
-
-        Args:
-            factor: multiplies the gradient: a number, or an array on the device whose first element does.
-        """
+        """Hand a table's gradient to the shards; waits until they have applied the one before. ``factor``: multiplies
+        the gradient: a number, or an array on the device whose first element does."""
         batch = self.batches[number]
         by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
         mine, pushed = gradient[self.layout.places[number].slice], batch.pre_update()[0]
@@ -121,11 +118,8 @@ class Tables:
 
 
 class RecoverySources:
-    """What one rank, worker or server, gives after a loss of what was in tables.
-
-    Args:
-        tables: None where they have not begun here.
-    """
+    """What one rank, worker or server, gives after a loss of what was in tables. ``tables``: None where they have not
+    begun here."""
 
     def __init__(self, tables: Tables | None) -> None:
         self._tables = tables

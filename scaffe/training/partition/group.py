@@ -22,10 +22,7 @@ Arrays = Mapping[int, np.ndarray]
 
 class Group:
     """The ranks that share a replica. What begins with ``i`` is carried on by a helper thread until ``wait``.
-
-    Args:
-        communicator: theirs, for this alone: what its helper thread does keeps nothing else waiting.
-    """
+    ``communicator``: theirs, for this alone: what its helper thread does keeps nothing else waiting."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator, self.rank, self.n_ranks = communicator, communicator.rank, communicator.n_ranks
@@ -130,11 +127,8 @@ class Group:
 class SharedMapping:
     """An array that a node's ranks share, mapped at first use: in the first forward, in the same order on all ranks.
 
-    In ``reshape`` a rank that failed to build its net would leave the others waiting for it.
-
-    Args:
-        shape: of the array, the same on all ranks.
-    """
+    In ``reshape`` a rank that failed to build its net would leave the others waiting for it. ``shape``: of the array,
+    the same on all ranks."""
 
     def __init__(self, group: Group, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._group, self._shape, self._dtype = group, shape, np.dtype(dtype)

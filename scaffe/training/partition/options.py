@@ -34,10 +34,7 @@ def add_machine_flags(flags: Flags, can_measure: bool = False) -> None:
 
 def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -> Ranks:
     """What the planner knows of the ranks, with one partition; the links within nodes are assumed to be host memory.
-
-    Args:
-        options: the command line's; what is to be measured is assumed here.
-    """
+    ``options``: the command line's; what is to be measured is assumed here."""
     machine = replace(EMULATED_1_GBIT, inter_bandwidth=options.link_bandwidth or LINK)
     return Ranks(n_ranks, 1, n_images, ranks_per_node, machine, options.multiply_adds or RATE)
 
@@ -85,11 +82,8 @@ def predicted_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks) ->
 
 
 def plan_lines(layers: Sequence[LayerShape], plan: Plan, data_parallel: Plan, ranks: Ranks) -> list[str]:
-    """The table; layers that neither compute products nor send anything are left out.
-
-    Args:
-        data_parallel: the same ranks with every layer replicated.
-    """
+    """The table; layers that neither compute products nor send anything are left out. ``data_parallel``: the same ranks
+    with every layer replicated."""
     rows = [("layer", "type", "split", "bytes sent", "seconds", "data parallel", "seconds")]
     for layer in layers:
         cost, other = plan.costs[layer.name], data_parallel.costs[layer.name]

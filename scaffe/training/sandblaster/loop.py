@@ -20,11 +20,8 @@ Phase = tuple[str, Batch, float]
 
 
 class Loop:
-    """Runs phases on one replica.
-
-    Args:
-        compute: from a first visit and a number of images to the loss; leaves the gradients in the replica's ``diff``.
-    """
+    """Runs phases on one replica. ``compute``: from a first visit and a number of images to the loss; leaves the
+    gradients in the replica's ``diff``."""
 
     def __init__(self, service: Service, replica: Replica, n_shards: int, timers: Timers,
                  compute: Callable[[int, int], float]) -> None:

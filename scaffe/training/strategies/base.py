@@ -18,22 +18,16 @@ from scaffe.training.updater import Updater
 
 
 class InStep:
-    """The ranks agree in every iteration, by a collective call.
-
-    Args:
-        peers: the ranks that do the same iteration at the same time. Those of an asynchronous strategy are in step only
-            after ``synchronize_parameters``: there a rank's only peer is itself.
-    """
+    """The ranks agree in every iteration, by a collective call. ``peers``: the ranks that do the same iteration at the
+    same time. Those of an asynchronous strategy are in step only after ``synchronize_parameters``: there a rank's only
+    peer is itself."""
 
     def __init__(self, peers: Communicator) -> None:
         self.peers = peers
 
     def agree(self, level: int, iteration: int) -> int:
-        """Agree on what all ranks do after the same iteration (stop, snapshot). Called in every iteration.
-
-        Args:
-            level: what this rank wants; the highest of all ranks' counts. 0 for nothing.
-        """
+        """Agree on what all ranks do after the same iteration (stop, snapshot). Called in every iteration. ``level``:
+        what this rank wants; the highest of all ranks' counts. 0 for nothing."""
         agreed = np.array([level], np.int32)
         if self.peers.n_ranks > 1:
             self.peers.allreduce(agreed, "max", "mpi")
@@ -71,11 +65,8 @@ class EagerUpdate:
 
     def update_in_backward(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """Sum a bucket's gradients, update it, and give all ranks its new parameters. Called right after its backward,
-        by all ranks in the same order.
-
-        Args:
-            bucket: one that was taken, or some rows of it: then ``place`` is their interval.
-        """
+        by all ranks in the same order. ``bucket``: one that was taken, or some rows of it: then ``place`` is their
+        interval."""
         raise NotImplementedError
 
     def refresher(self, bucket: Bucket) -> Callable[[], None] | None:

@@ -12,10 +12,7 @@ from scaffe.training.strategies.transfers import ROOT, Bucket, Buckets, Gradient
 
 class Broadcast(ParameterTransfer):
     """Broadcasts the root's parameters to every rank before forward; nobody computes meanwhile (S-Caffe, 4.1).
-
-    Args:
-        buckets: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``wait_all``.
-    """
+    ``buckets``: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``wait_all``."""
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
@@ -71,10 +68,7 @@ class Reduction(GradientTransfer):
 
 class Pending(dict[int, Request]):
     """The requests under way, at most one per bucket, by its first layer. Waiting counts in the replica's timers.
-
-    Args:
-        kind: the requests' name in a timeline ("broadcast").
-    """
+    ``kind``: the requests' name in a timeline ("broadcast")."""
 
     def __init__(self, replica: Replica, kind: str) -> None:
         super().__init__()

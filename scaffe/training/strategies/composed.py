@@ -93,11 +93,8 @@ class Composed(Strategy):
 
 
 class EagerTransfer(EagerUpdate):
-    """Sums a bucket, updates it and sends it, while backward waits.
-
-    Args:
-        buckets: those that are taken are left out of them.
-    """
+    """Sums a bucket, updates it and sends it, while backward waits. ``buckets``: those that are taken are left out of
+    them."""
 
     def __init__(self, replica: Replica, buckets: Buckets, parameters: ParameterTransfer,
                  gradients: GradientTransfer) -> None:

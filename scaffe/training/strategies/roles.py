@@ -57,11 +57,8 @@ class Role:
 
     @contextmanager
     def ending_all(self, tolerates_rank_loss: bool = False) -> Iterator[None]:
-        """Have an expected error in the with-block end the ranks of the other kind too.
-
-        Args:
-            tolerates_rank_loss: whether the loss of a rank is no such error: the other kind hears of it by itself.
-        """
+        """Have an expected error in the with-block end the ranks of the other kind too. ``tolerates_rank_loss``:
+        whether the loss of a rank is no such error: the other kind hears of it by itself."""
         try:
             yield
         except Exception as error:
@@ -115,11 +112,8 @@ class Roles:
 
 
 def place_servers(communicator: Communicator, options: Any, n_servers: int) -> Role:
-    """Make the last ranks servers, which have no net, and the others workers. Called by all ranks.
-
-    Args:
-        n_servers: at least 1, and fewer than there are ranks.
-    """
+    """Make the last ranks servers, which have no net, and the others workers. Called by all ranks. ``n_servers``: at
+    least 1, and fewer than there are ranks."""
     n_workers = communicator.n_ranks - n_servers
     is_worker = communicator.rank < n_workers
     ranks = communicator.split(0 if is_worker else 1) or communicator

@@ -39,11 +39,8 @@ class Bucket:
 
 def auto_bucket_bytes(bandwidth_bytes: Iterable[int]) -> int:
     """The bytes of a bucket with ``-bucket auto``: as few as possible without losing much time to start-ups.
-
-    Args:
-        bandwidth_bytes: for each collective that will run on buckets, the message length in bytes from which the tuned
-            table uses the algorithm for long messages. There start-up and transfer take about the same time.
-    """
+    ``bandwidth_bytes``: for each collective that will run on buckets, the message length in bytes from which the tuned
+    table uses the algorithm for long messages. There start-up and transfer take about the same time."""
     return START_UPS_PER_BUCKET * max(bandwidth_bytes, default=0)
 
 

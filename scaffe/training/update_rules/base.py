@@ -102,11 +102,8 @@ def regularized(w: float, g: float, decay: float, l1: bool, scale: float) -> flo
 
 
 class UpdatePlan:
-    """Applies a rule to the same segments at every update: one compiled call per segment.
-
-    Args:
-        segments: the intervals to update, each with its lr_mult and decay_mult.
-    """
+    """Applies a rule to the same segments at every update: one compiled call per segment. ``segments``: the intervals
+    to update, each with its lr_mult and decay_mult."""
 
     def __init__(self, rule: UpdateRule, segments: Sequence[Segment]) -> None:
         self._rule, self._segments = rule, segments

@@ -100,11 +100,8 @@ class Port:
 
 
 def iteration_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks, is_still: bool = False) -> float:
-    """Seconds of an iteration of a plan.
-
-    Args:
-        is_still: whether layers compute nothing while what lies between them travels.
-    """
+    """Seconds of an iteration of a plan. ``is_still``: whether layers compute nothing while what lies between them
+    travels."""
     steps, port, now = list(_steps(layers, plan, ranks)), Port(), 0.0
     if is_still:
         steps = [replace(step, independent=0.0, chunks=1, is_early=False) for step in steps]

@@ -60,10 +60,7 @@ class Window:
 
     def inside(self, outputs: slice, own: slice, length: int) -> slice:
         """Those of some outputs that are computed from own elements and padding alone; of no length if none is.
-
-        Args:
-            own: the elements that the rank has.
-        """
+        ``own``: the elements that the rank has."""
         start, stop = outputs.start, outputs.stop
         if own.start > 0:
             start = max(start, -(-(own.start + self.pad) // self.stride))
@@ -117,11 +114,8 @@ Windows = Window | Spread
 
 
 def window_of(layer: Any, kind: str) -> Windows | None:
-    """The windows of a layer that is cut in a way; None where each output needs its own element alone.
-
-    Args:
-        layer: the LayerParameter message, of four-axis images.
-    """
+    """The windows of a layer that is cut in a way; None where each output needs its own element alone. ``layer``: the
+    LayerParameter message, of four-axis images."""
     if layer.type == "LRN":
         within = layer.lrn_param.norm_region == WITHIN_CHANNEL
         n = layer.lrn_param.local_size

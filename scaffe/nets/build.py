@@ -15,8 +15,7 @@ from scaffe.nets.caffe_alias import install_as_caffe
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.fusion import fuse_in_place
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Node, Parts
 from scaffe.proto.forks import fork_of_type
 
 MULTIPLIERS = ("lr_mult", "decay_mult")

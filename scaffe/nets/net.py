@@ -11,8 +11,7 @@ from scaffe.jit.cache import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import LossShares, Node, all_bottoms, by_name
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import LossShares, Node, Parts, all_bottoms, by_name
 from scaffe.nets.steps import Steps
 
 Hook = Callable[[int], None]

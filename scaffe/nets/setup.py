@@ -22,7 +22,7 @@ from scaffe.nets.build import build_net
 from scaffe.nets.debug_info import log_values
 from scaffe.nets.feeds import feed_opener
 from scaffe.nets.net import Net
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Parts
 from scaffe.proto import caffe_pb2
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}

@@ -12,8 +12,7 @@ from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, model_layers, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node, by_name
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Node, Parts, by_name
 from scaffe.proto.byte_text import path_of
 
 Arrays = Sequence[np.ndarray | None]

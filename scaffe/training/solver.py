@@ -22,7 +22,7 @@ from scaffe.training.fault_tolerance.recovery_state_machine import RanksReady, R
 from scaffe.training.learning_rate import rates_of
 from scaffe.training.partition.sums import IntraReplicaSums
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
-from scaffe.training.strategies.replica import IntraReplica
+from scaffe.training.strategies.roles import IntraReplica
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 

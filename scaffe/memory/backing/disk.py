@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import ClassVar
 
 from scaffe.mapped_memory import address, dismiss, rounded
-from scaffe.memory.backing.disk_lanes import DiskLane, DiskLanes, Move
 from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.speeds import disk_speed
+from scaffe.memory.backing.spill_file import DiskLane, DiskLanes, Move
 from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Opened, PersistentTensors
 from scaffe.memory.plan import greedy, layout
 from scaffe.memory.problem.iteration import Bandwidth

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.disk_lanes import N_AT_ONCE, DiskLanes
-from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.backing.spill_file import N_AT_ONCE, DiskLanes, SpillFile
 from scaffe.memory.problem.iteration import Bandwidth
 from scaffe.private_files import kept_folder, read, write
 

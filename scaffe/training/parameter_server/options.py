@@ -11,7 +11,7 @@ from scaffe.collectives.server.memory.layout import mail_slots
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.flags import MOST_RANKS, Flags, whole
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import Bucket
 
 SLACK = whole(0, inf=math.inf)  # iterations

@@ -15,9 +15,8 @@ from scaffe.training.histories import HistoryPart, filled, gather_parts, updater
 from scaffe.training.parameter_server import roles
 from scaffe.training.parameter_server.options import Consistency, MemoryAccounting
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables, layout_of
-from scaffe.training.strategies.fault_tolerance import FaultTolerance
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.state_placement import StatePlacement
+from scaffe.training.strategies.roles import Replica
+from scaffe.training.strategies.state_placement import FaultTolerance, StatePlacement
 from scaffe.training.strategies.transfers import Buckets
 
 

@@ -13,7 +13,7 @@ from scaffe.collectives.launch import grants_threads
 from scaffe.errors import UserError
 from scaffe.threads import Thread
 from scaffe.training.strategies.base import InStep
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 
 
 @dataclass(frozen=True)

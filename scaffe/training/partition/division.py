@@ -9,7 +9,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.layer import TRAIN
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Parts
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers.redistribution import send_back_early
 from scaffe.training.partition.parts import RankParts

@@ -14,13 +14,12 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.vision.local_convolution import fill_places
-from scaffe.nets.parts import Portion
+from scaffe.nets.net_layer import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition import sharding as s
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers import single_rank
-from scaffe.training.partition.layers.batch_norm import SharedNorm
-from scaffe.training.partition.layers.classes import BY_CLASS, SharedDraws
+from scaffe.training.partition.layers.collective import BY_CLASS, SharedDraws, SharedNorm
 from scaffe.training.partition.layers.concat_slice import CONCAT_AND_SLICE
 from scaffe.training.partition.layers.halo import Crop, Halo
 from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs

@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
-from scaffe.training.strategies.replica import IntraReplica, squares
+from scaffe.training.strategies.roles import IntraReplica, squares
 from scaffe.training.strategies.transfers import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
 
 

@@ -13,7 +13,7 @@ from scaffe.training.lbfgs.descent import Lbfgs
 from scaffe.training.lbfgs.objective import Evaluate, Requests, Run, X
 from scaffe.training.lbfgs.portions import Bundle, Portions
 from scaffe.training.sandblaster import messages
-from scaffe.training.sandblaster.batch import Batch
+from scaffe.training.sandblaster.messages import Batch
 
 Send = Callable[[int, m.Message], None]
 

@@ -16,12 +16,10 @@ from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.lbfgs.descent import most_vectors
 from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.parameter_server.options import add_servers_flag
-from scaffe.training.sandblaster.loop import Loop
 from scaffe.training.sandblaster.rank import Layout, Rank, objective_of
-from scaffe.training.strategies.fault_tolerance import FaultTolerance
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.roles import Role, Roles, place_servers
-from scaffe.training.strategies.state_placement import StatePlacement
+from scaffe.training.sandblaster.replica import Loop
+from scaffe.training.strategies.roles import Replica, Role, Roles, place_servers
+from scaffe.training.strategies.state_placement import FaultTolerance, StatePlacement
 from scaffe.training.strategies.transfers import ROOT
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.collectives.planning.algorithm import is_divisible
 from scaffe.collectives.request import Request
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import ROOT, Bucket, Buckets, GradientTransfer, ParameterTransfer
 
 

@@ -8,10 +8,14 @@ from typing import ClassVar
 from scaffe.flags import Flags
 from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.strategies.base import EagerUpdate, Strategy
-from scaffe.training.strategies.fault_tolerance import SynchronousFaultTolerance
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.roles import Roles
-from scaffe.training.strategies.state_placement import OwnedBy, ReplicatedState, StatePlacement, on_root
+from scaffe.training.strategies.roles import Replica, Roles
+from scaffe.training.strategies.state_placement import (
+    OwnedBy,
+    ReplicatedState,
+    StatePlacement,
+    SynchronousFaultTolerance,
+    on_root,
+)
 from scaffe.training.strategies.transfers import Bucket, Buckets, GradientTransfer, ParameterTransfer, add_bucket_flag
 
 

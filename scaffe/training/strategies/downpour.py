@@ -13,12 +13,12 @@ from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.training.parameter_server.local_update import LocalUpdate, Schedule
+from scaffe.training.parameter_server.layout import LocalUpdate, Schedule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.strategies.base import strategies
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.server_strategy import EagerTables, ServerStrategy
 from scaffe.training.strategies.transfers import Bucket
 from scaffe.training.updater import Updater

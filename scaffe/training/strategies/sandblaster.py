@@ -8,12 +8,12 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.errors import UserError
 from scaffe.log import info
-from scaffe.training.sandblaster.batch import Batch, batch_of, feeds_of
 from scaffe.training.sandblaster.interfaces import SandblasterFaultTolerance, SandblasterRoles, SandblasterState
-from scaffe.training.sandblaster.loop import InStepAtPhases, Loop
+from scaffe.training.sandblaster.messages import Batch, batch_of, feeds_of
 from scaffe.training.sandblaster.rank import Rank, RankStatistics, summary
+from scaffe.training.sandblaster.replica import InStepAtPhases, Loop
 from scaffe.training.strategies.base import InStep, Strategy, strategies
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import ROOT, Buckets
 
 

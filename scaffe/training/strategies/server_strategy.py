@@ -19,7 +19,7 @@ from scaffe.training.parameter_server.state import ServerFaultTolerance, ServerS
 from scaffe.training.parameter_server.stop_protocol import stop_protocol
 from scaffe.training.parameter_server.tables import ROOT, Tables
 from scaffe.training.strategies.base import EagerUpdate, InStep, Strategy
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import Bucket, Buckets
 from scaffe.training.updater import Updater
 

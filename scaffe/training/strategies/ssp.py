@@ -8,7 +8,7 @@ from scaffe.flags import Flags
 from scaffe.training.parameter_server.options import SLACK, Consistency
 from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.strategies.base import strategies
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.server_strategy import EagerTables, ServerStrategy
 
 

@@ -8,8 +8,7 @@ from scaffe.collectives.request import Request
 from scaffe.training.strategies import bucketed
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.composed import Composed, add_wire_flag
-from scaffe.training.strategies.replica import Replica, squares
-from scaffe.training.strategies.roles import Roles
+from scaffe.training.strategies.roles import Replica, Roles, squares
 from scaffe.training.strategies.state_placement import OwnedBy
 from scaffe.training.strategies.transfers import ROOT, Bucket, Buckets
 

@@ -9,7 +9,7 @@ from functools import partial
 from scaffe.flags import MOST_BYTES, Flags
 from scaffe.flags.flag import Range
 from scaffe.nets.flat_params import FlatParams
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.roles import Replica
 
 START_UPS_PER_BUCKET = 4
 """Sending a bucket's bytes takes this many times as long as starting its collective up: with 4, start-ups would cost a

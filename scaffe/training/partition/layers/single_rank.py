@@ -8,7 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.nets.parts import Portion
+from scaffe.nets.net_layer import Portion
 from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.sharding import ONE, ROWS, WHOLE
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scaffe.nets.parts import Portion
+from scaffe.nets.net_layer import Portion
 from scaffe.training.partition import sharding as s
 from scaffe.training.partition.planner.image_shares import ELEMENTWISE
 from scaffe.training.partition.planner.shapes import splits_classes

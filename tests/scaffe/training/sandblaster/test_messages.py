@@ -13,9 +13,8 @@ from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Smooth, first_commands
 from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
 from scaffe.training.lbfgs.two_loop import Pairs
-from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.coordinator import Coordinator
-from scaffe.training.sandblaster.messages import Begin, Finished, Free, Take, Taken, Wish
+from scaffe.training.sandblaster.messages import Batch, Begin, Finished, Free, Take, Taken, Wish
 from scaffe.training.sandblaster.replica import Replica
 
 rng = np.random.default_rng(2)

@@ -62,7 +62,8 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
                parts: Parts | None) -> Node:
     try:
         bottoms = _bottoms(param, blobs)
-        layer = _make_part(param, context, bottoms, parts)
+        part = parts.layer(param, context, bottoms) if parts is not None else None  # of this rank
+        layer = _make_layer(param, context, bottoms) if part is None else part
         node = Node(layer, param, param.name, bottoms, [], list(param.bottom), list(param.top))
         node.tops = _tops(node, context, blobs, exact)
         layer.check_counts(len(node.bottoms), len(node.tops))
@@ -79,11 +80,6 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
     except MemoryError as error:
         raise UserError(f"layer {param.name!r} ({param.type}): not enough memory: {error}") from error
     return node
-
-
-def _make_part(param: Any, context: Context, bottoms: list[Blob], parts: Parts | None) -> Layer:
-    part = parts.layer(param, context, bottoms) if parts is not None else None
-    return _make_layer(param, context, bottoms) if part is None else part
 
 
 def _make_layer(param: Any, context: Context, bottom: Sequence[Blob]) -> Layer:
@@ -113,7 +109,8 @@ def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:
 def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collection[str]) -> list[Blob]:
     names = node.top_names
     if node.layer.auto_tops:
-        names += [_automatic(node.name, blobs)] * (max(node.layer.n_tops[0], 1) - len(names))
+        automatic = AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {node.name}"  # Caffe's name for the first
+        names += [automatic] * (max(node.layer.n_tops[0], 1) - len(names))
     tops = []
     for index, name in enumerate(names):
         in_place = index < len(node.bottom_names) and node.bottom_names[index] == name
@@ -125,11 +122,6 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collectio
             blobs[name] = context.blob(dtype=context.param_dtype if is_wide else None)
         tops.append(blobs[name])
     return tops
-
-
-def _automatic(layer_name: str, blobs: dict[str, Blob]) -> str:
-    """The name of a top that the prototxt does not name: Caffe's for the first, others with the layer's name."""
-    return AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {layer_name}"
 
 
 def _loss_weights(param: Any, layer: Layer, n_tops: int) -> list[float]:

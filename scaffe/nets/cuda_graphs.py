@@ -62,7 +62,7 @@ class Recorded:
         loss: Any = 0.0
         way = "forward writing weights" if self._net.params.lays_out else "forward"
         for first, last, can in self._forward_runs:
-            whole, bare = (partial(run, first, last) for run in (self._net.forward, self._bare_forward))
+            bare, whole = partial(self._bare, "forward", first, last), partial(self._net.forward, first, last)
             part = self._run(way, range(first, last + 1), can, bare, whole)
             loss = loss + part  # a new number: a recording's own is written again
         if not self._has_backward:
@@ -74,7 +74,7 @@ class Recorded:
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
             way = "backward" if self._writes(first, last) else "backward adding"
-            bare = partial(self._bare_backward, last, first)
+            bare = partial(self._bare, "backward", last, first)
             self._run(way, down, can, bare, bare)
             self._claim(first, last)
             self._call(self._net.after_backward, down)
@@ -129,21 +129,15 @@ class Recorded:
                 tier.after(step)
         return result
 
-    def _bare_forward(self, first: int, last: int) -> Any:
-        net = self._net
-        hooks, net.before_forward, net.after_forward = (net.before_forward, net.after_forward), [], []
+    def _bare(self, way: str, start: int, end: int) -> Any:
+        """Run one way without its hooks, which are called around the stretch."""
+        net, names = self._net, (f"before_{way}", f"after_{way}")
+        hooks = {name: getattr(net, name) for name in names}
         try:
-            return net.forward(first, last)
+            vars(net).update({name: [] for name in names})
+            return getattr(net, way)(start, end)
         finally:
-            net.before_forward, net.after_forward = hooks
-
-    def _bare_backward(self, first: int, last: int) -> None:
-        net = self._net
-        hooks, net.before_backward, net.after_backward = (net.before_backward, net.after_backward), [], []
-        try:
-            net.backward(first, last)
-        finally:
-            net.before_backward, net.after_backward = hooks
+            vars(net).update(hooks)
 
     def _writes(self, first: int, last: int) -> bool:
         """Whether backward overwrites gradients, as the first pass of an iteration does, rather than adding to them."""

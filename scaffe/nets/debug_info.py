@@ -54,7 +54,7 @@ def backward_lines(node: Node) -> Iterator[str]:
 
 def totals_line(net: Net) -> str:
     """The line with the L1 and L2 norms of all parameters and of all gradients."""
-    blobs: list[Blob] = [param.blob for param in net.learnable()]
+    blobs: list[Blob] = [param.blob for param in net.params.params]
     (l1_data, l2_data), (l1_diff, l2_diff) = (_norms([getattr(b, kind) for b in blobs])
                                               for kind in ("data_flat", "diff_flat"))
     return f"    [Backward] All net params (data, diff): L1 norm = ({l1_data:g}, {l1_diff:g}); " \

@@ -167,7 +167,8 @@ class FlatParams:
             order = param.blob.kernel_order
             if order is None:
                 continue
-            copy = KernelCopy(self.copies[place], partial(_copy_weights, kernels, param.blob, self.copies[place]))
+            copy = KernelCopy(self.copies[place], partial(lambda blob, order, copy: kernels.copy_weights(
+                blob.data_flat, order, copy), param.blob, order, self.copies[place]))
             for blob in (param.blob, *(other for other in param.sharers if other.kernel_order == order)):
                 blob.kernel_copy = copy
 
@@ -214,7 +215,3 @@ def _bind(blob: Blob, name: str, memory: Any) -> None:
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two host arrays are the same memory; False on a device."""
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and address(one) == address(other)
-
-
-def _copy_weights(kernels: DeviceBackend, blob: Blob, copy: np.ndarray) -> None:
-    kernels.copy_weights(blob.data_flat, blob.kernel_order or (1, 1), copy)

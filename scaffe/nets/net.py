@@ -10,7 +10,7 @@ from scaffe.errors import UserError
 from scaffe.jit.cache import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.nets.flat_params import FlatParams, Param
+from scaffe.nets.flat_params import FlatParams
 from scaffe.nets.net_layer import LossShares, Node, Parts, all_bottoms, by_name
 from scaffe.nets.steps import Steps
 
@@ -283,10 +283,6 @@ class Net:
         for name, ours in by_name(self.nodes).items():
             for node, their in zip(ours, theirs.get(name, ()), strict=False):
                 yield from ((node, mine, blob) for mine, blob in zip(node.layer.blobs, their.layer.blobs, strict=False))
-
-    def learnable(self) -> Sequence[Param]:
-        """The learnable parameters in layer order, each once however many layers share it."""
-        return self.params.params
 
     def close(self) -> None:
         """Stop the readers of data layers, and release what memory plans hold outside of memory."""

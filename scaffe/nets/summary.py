@@ -26,27 +26,16 @@ def _convolution(node: Node) -> int:
     return node.tops[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
 
 
-def _deconvolution(node: Node) -> int:
-    return node.bottoms[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
-
-
-def _local(node: Node) -> int:
-    return node.tops[0].n_elems * node.layer.blobs[0].count(3)
-
-
-def _inner_product(node: Node) -> int:
-    n_output: int = node.param.inner_product_param.num_output
-    return node.bottoms[0].n_elems * n_output
-
-
 def _recurrent(node: Node) -> int:
     n_steps = node.bottoms[0].shape[0] * node.bottoms[0].shape[1]
     return n_steps * sum(blob.n_elems for blob in node.layer.blobs if blob.ndim > 1)
 
 
 MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
-    "Convolution": _convolution, "ConvolutionDepthwise": _convolution, "DepthwiseConvolution": _convolution,
-    "Deconvolution": _deconvolution, "LocalConvolution": _local, "InnerProduct": _inner_product,
+    **dict.fromkeys(("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution"), _convolution),
+    "Deconvolution": lambda node: node.bottoms[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops),
+    "LocalConvolution": lambda node: node.tops[0].n_elems * node.layer.blobs[0].count(3),
+    "InnerProduct": lambda node: node.bottoms[0].n_elems * int(node.param.inner_product_param.num_output),
     "LSTM": _recurrent, "RNN": _recurrent}
 
 
@@ -70,7 +59,7 @@ class Line:
 
 def summarize(net: Net) -> list[Line]:
     """One line per layer, in order. Parameters shared by name are counted at the first layer that has them."""
-    owned = {id(param.blob) for param in net.learnable()}
+    owned = {id(param.blob) for param in net.params.params}
     lines = []
     for node in net.nodes:
         new_tops = [top for top in node.tops if not any(top is bottom for bottom in node.bottoms)]
@@ -172,13 +161,10 @@ def speed_lines(net: Net, forward: Mapping[int, float], backward: Mapping[int, f
     """
     counts, lines = products(net), []
     for index, node in enumerate(net.nodes):
-        ways = [_speed(way, 2 * n / 1e9 / seconds[index], peak) for way, n, seconds in zip(
+        speeds = [(way, 2 * n / 1e9 / seconds[index]) for way, n, seconds in zip(
             ("forward", "backward"), counts.get(node.name, (0, 0)), (forward, backward), strict=True)
             if n and seconds.get(index)]
+        ways = [f"{way}: {gflops:.1f} GFLOP/s, {gflops / peak:.0%} of the peak." for way, gflops in speeds]
         if ways:
             lines.append("\t".join([f"{node.name:>10}", *ways]))
     return lines
-
-
-def _speed(way: str, gflops: Any, peak: float) -> str:
-    return f"{way}: {gflops:.1f} GFLOP/s, {gflops / peak:.0%} of the peak."

@@ -177,14 +177,11 @@ class NetMaker:
             selection = _selection(states[number] if states else None, "TEST")
             share = Share(*part, n_test_iterations=self.param.test_iter[number])
             nets.append(self._make(message, source, selection, share, trained))
-            self._load_own(nets[-1])
+            weights = initial_weights(vars(self.options).get("weights", ""), self.param)  # or what it has started from
+            for path in weights if nets[-1].own_blobs else ():
+                info(f"Finetuning from {path}")
+                load_own_weights(nets[-1], path)
         return nets
-
-    def _load_own(self, test: Net) -> None:
-        """Give a test net's own layers the weights that the run starts from, or has started from."""
-        for path in initial_weights(vars(self.options).get("weights", ""), self.param) if test.own_blobs else ():
-            info(f"Finetuning from {path}")
-            load_own_weights(test, path)
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)

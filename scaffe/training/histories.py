@@ -18,20 +18,6 @@ HistoryPart = tuple[int, np.ndarray]
 """The first element, and the values from there on."""
 
 
-def gather_histories(updater: Updater, communicator: Communicator, root: int = 0) -> list[np.ndarray]:
-    """The update rule's whole histories, on root. Called by all ranks.
-
-    Args:
-        updater: this rank's; no two ranks own the same element.
-
-    Returns:
-        on root one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere an empty
-        list.
-    """
-    own = [updater_parts(updater, index) for index in range(updater.rule.n_histories)]
-    return gather_parts(own, updater.params.n_elems, updater.params.dtype, communicator, root, updater.whole)
-
-
 def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> list[HistoryPart]:
     """The parts of one history that an updater holds, of those included that other ranks own if ``with_copies``."""
     updater.fetch_all()

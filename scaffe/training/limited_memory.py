@@ -104,10 +104,13 @@ def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: Limi
     for test in solver.test_nets:
         sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.fetch_all, executor.release)
         test.tiers.append(sequential)
-        needed = limit.unmovable + sequential.most_bytes
-        if needed > limit.n_bytes:
-            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
-                            f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
+        _check_test(limit, test, limit.unmovable + sequential.most_bytes)
+
+
+def _check_test(limit: Limit, test: Net, needed: int) -> None:
+    if needed > limit.n_bytes:
+        raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
+                        f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
 
 
 class LimitedMemory(Observer):
@@ -161,7 +164,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
         info("Memory: -spill does not apply: below a device's memory lies this machine's")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
-    whole = _taken_on_device(solver) + device_bytes.whole_on_device(solver.net)
+    whole = device_bytes.scratch_bytes() + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit))
@@ -222,10 +225,7 @@ def _limit_tests_on_device(solver: Solver, pinned: Sequence[PinnedParameters], s
     found, limit = list[LimitedNet](), tier.limit
     for test in solver.test_nets if pinned else ():
         sharing = ArenaSharingNet(test, solver.net, pinned)
-        least = limit.unmovable + sharing.least_bytes(store)
-        if limit.n_bytes < least:
-            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
-                            f"{test.name!r}: the parameters of a layer, and what does not move, are {least:,}")
+        _check_test(limit, test, limit.unmovable + sharing.least_bytes(store))
         found.append(sharing.limit(limit.text, store))
         cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])
     share_arena([each.executor for each in (tier, *found)])

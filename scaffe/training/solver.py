@@ -20,6 +20,7 @@ from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
 from scaffe.training.fault_tolerance.recovery_state_machine import RanksReady, RecoveryStateMachine
 from scaffe.training.learning_rate import rates_of
+from scaffe.training.partition.layers.redistribution import send_back_early
 from scaffe.training.partition.sums import IntraReplicaSums
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
 from scaffe.training.strategies.roles import IntraReplica
@@ -151,7 +152,8 @@ class Solver:
         intra_replica = IntraReplica()
         if division is not None:
             intra_replica = IntraReplicaSums(self.net, division.sums, self.timers)
-            division.overlap(self.net, self.timers)
+            division.group.timers = self.timers
+            send_back_early(self.net)
         kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, sharing, self.timers, self.param.iter_size,
@@ -178,11 +180,11 @@ class Solver:
         """Train up to ``max_iter``, then display and test the result as Caffe does."""
         info(f"Solving {self.net.name}")
         info(f"Learning Rate Policy: {self.param.lr_policy}")
-        self._tell("begin")
+        self.tell("begin")
         self.strategy.begin()
         self.step(self.param.max_iter - self.iteration)
         self.strategy.synchronize_parameters()
-        self._tell("finish")
+        self.tell("finish")
         self.strategy.finish()
         info("Optimization stopped early." if self.stopping else "Optimization Done.")
 
@@ -191,7 +193,7 @@ class Solver:
         Raises RanksReady on all ranks, after the same iteration, where an observer has set ``pauses``."""
         end = self.iteration + n_iterations
         while self.iteration < end and not self.stopping and not self.strategy.has_converged:
-            self._tell("before_iteration")
+            self.tell("before_iteration")
             rate = self.rates.before(self.iteration)
             loss = self.strategy.iterate(rate, self.iteration)
             self._unchecked.append(loss)
@@ -200,10 +202,10 @@ class Solver:
             rate = self.rates.after(partial(self._mean_loss, loss), self.iteration, rate)
             self._rate = rate
             self.machine.prepared()
-            self._tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
+            self.tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
             self.update()
             self.machine.taken()
-            self._tell("after_iteration")
+            self.tell("after_iteration")
             if self.pauses and not self.stopping and self.iteration < end:
                 self.strategy.synchronize_parameters()
                 raise RanksReady
@@ -222,11 +224,8 @@ class Solver:
                             "strategy whose ranks are not in step")
         return self.mean_over_ranks([float(loss)], self.communicator)[0]
 
-    def report(self, phase: str, values: dict[str, float]) -> None:
-        """Tell all observers what was measured in this iteration; see ``Observer.measured``."""
-        self._tell("measured", phase, values)
-
-    def _tell(self, event: str, *values: Any) -> None:
+    def tell(self, event: str, *values: Any) -> None:
+        """Call one of the methods of all observers."""
         for observer in self.observers:
             self.strategy.fault_tolerance.guard(partial(getattr(observer, event), self, *values))
 

@@ -96,7 +96,7 @@ class Updater:
             UserError: the rule divides by zero (Adam with delta 0 where a gradient is 0, or with a momentum of 1).
         """
         mean = self.gradient_scale / n_ranks
-        factor = self._clip(mean, sum_of_squares)
+        factor = self.clip_factor(None, n_ranks, sum_of_squares)
         if self._guard is not None:
             factor = self._guard.checked(factor)
         for shard in self.everything:
@@ -139,7 +139,13 @@ class Updater:
         Returns:
             a number; from a device's backend float32 (2,) there, whose first element is the factor.
         """
-        return self._clip(self.gradient_scale / n_summed, sum_of_squares, gradient)
+        limit, mean = self.param.clip_gradients, self.gradient_scale / n_summed
+        if limit < 0:
+            return 1.0
+        if sum_of_squares is None:
+            return self._arithmetic.clip_factor(self.params.diff if gradient is None else gradient, limit, mean)
+        norm = sqrt(sum_of_squares) * mean
+        return limit / norm if norm > limit else 1.0
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """Copy those of the values that this rank owns into one of the rule's histories.
@@ -185,13 +191,3 @@ class Updater:
             if not frozen and start < stop:
                 yield Segment(start - origin, stop - origin, param.lr_mult, param.decay_mult, place.start - origin,
                               param.blob.kernel_order or (1, 1))
-
-    def _clip(self, mean: float, sum_of_squares: float | None, gradient: Any = None) -> Any:
-        """The factor that reduces the L2 norm of the mean gradient to ``clip_gradients``; 1 if it is not above it."""
-        limit = self.param.clip_gradients
-        if limit < 0:
-            return 1.0
-        if sum_of_squares is None:
-            return self._arithmetic.clip_factor(self.params.diff if gradient is None else gradient, limit, mean)
-        norm = sqrt(sum_of_squares) * mean
-        return limit / norm if norm > limit else 1.0

@@ -94,6 +94,7 @@ class FileBackedMemory:
 
     def __init__(self, file: SpillFile, rank: int = -1) -> None:
         self.file, self.n_bytes, self._windows = file, 0, Windows(file, rank)
+        self.offset = self._windows.offset  # of an array in the file, in bytes
         self._is_whole = True  # all of it shows the file
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -138,9 +139,6 @@ class FileBackedMemory:
         """Put private pages, zero, at the addresses of an array, whole pages, that shows the file. Raises UserError."""
         self._is_whole = False
         make_private(array)
-
-    def offset(self, array: np.ndarray) -> int:
-        return self._windows.offset(array)
 
     def _behind(self, start: int, n_elems: int, dtype: np.dtype) -> np.ndarray:
         end = start + -(-n_elems // ALIGN_ELEMS) * ALIGN_ELEMS * dtype.itemsize

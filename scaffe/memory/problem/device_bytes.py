@@ -55,11 +55,6 @@ def _batch_bytes(net: Net) -> int:
     return sum(getattr(node.layer, "batch_bytes", 0) for node in net.nodes)
 
 
-def whole_on_device(net: Net) -> int:
-    """Bytes of training without a limit, histories not counted, of a net on this device after ``fuse_layers``."""
-    return training_bytes(net, 0) + scratch_bytes()
-
-
 def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
     """Bytes of device memory that no plan moves, histories not counted."""
     return bytes_beside_blobs(net, 0) + blobs_outside(net, activations, True) + scratch_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -46,7 +46,8 @@ class LimitedNet:
     """Has a net follow a plan. Raises UserError if the limit is too low, or the backing store has no room."""
 
     def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
-                 iteration: Iteration, limit: Limit, store: BackingStore, timed: Timed) -> None:
+                 iteration: Iteration, limit: Limit, store: BackingStore,
+                 timed: Timed = lambda name, label: nullcontext()) -> None:
         self.iteration, self.limit, self._store, self._n_blobs = iteration, limit, store, len(activations)
         self.least = limit.unmovable + store.least_bytes(iteration)
         if limit.n_bytes < self.least:

@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
 
 from scaffe.errors import UserError
 from scaffe.layers.base.context import ParamMemory
@@ -68,7 +67,7 @@ def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> Limit
     activations = activation_tensors(net)
     limits = Limit(memory, limit, unmovable_bytes(net, activations), placement)
     return LimitedNet(net, activations, [], _iteration(net), limits,
-                      DiskStore(FileBackedMemory(SpillFile(folder))), _untimed)
+                      DiskStore(FileBackedMemory(SpillFile(folder))))
 
 
 def _iteration(net: Net) -> Iteration:
@@ -89,7 +88,7 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
     unmovable = unmovable_on_device(net, activations)
     iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
     return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
-                      pinned_store(net, iteration, limit - unmovable), _untimed)
+                      pinned_store(net, iteration, limit - unmovable))
 
 
 def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
@@ -129,8 +128,7 @@ def _forward_on_host(net: Net, memory: str, placement: str, activations: list[Ac
     iteration = iteration_of(net, activations, state, estimated_seconds(net, backward=False))
     unmovable -= sum(each.memory.nbytes for each in state)
     net.tiers.append(TrimHeap())
-    return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement), DiskStore(backed),
-                      _untimed)
+    return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement), DiskStore(backed))
 
 
 def _forward_on_device(net: Net, memory: str, placement: str, activations: list[ActivationTensor]) -> LimitedNet | None:
@@ -148,11 +146,7 @@ def _forward_on_device(net: Net, memory: str, placement: str, activations: list[
     unmovable -= sum(bytes_of(net, group) for group in groups)
     iteration = iteration_of(net, activations, state, estimated_seconds(net, Speed(*device.speeds()), backward=False))
     return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement),
-                      pinned_store(net, iteration, limit - unmovable), _untimed)
-
-
-def _untimed(name: str, label: str) -> AbstractContextManager[None]:
-    return nullcontext()
+                      pinned_store(net, iteration, limit - unmovable))
 
 
 EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a plan is made again behind the third

@@ -4,7 +4,6 @@ net's memory."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -90,7 +89,7 @@ class ArenaSharingNet:
         memory = store.whole()
         limit = Limit(text, memory.nbytes, 0, "move")
         return LimitedNet(self._net, [], self._state, self._iteration, limit,
-                          PinnedStore(lambda n_bytes: memory, memory.nbytes), lambda name, label: nullcontext())
+                          PinnedStore(lambda n_bytes: memory, memory.nbytes))
 
 
 def _state(test: Net, trained: Net, each: PinnedParameters, uses: Collection[_Use]) -> StateTensor:

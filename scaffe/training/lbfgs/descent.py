@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.training.lbfgs.line_search import Point, Rules
-from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Requests, Run, Search, X
+from scaffe.training.lbfgs.line_search import Point, Rules, Wolfe
+from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Requests, Run, X
 from scaffe.training.lbfgs.two_loop import Gram, Pairs, direction
 
 GRADIENTS = ("g0", "g1", "g2")  # at x, at the best trial and at the present one
@@ -108,7 +108,7 @@ class Lbfgs:
             return self._direction()
         return factors, slope
 
-    def _try(self, search: Search, first: float) -> Requests:
+    def _try(self, search: Wolfe, first: float) -> Requests:
         """Evaluate what the search asks for. Returns the last step, and the loss at every step.
 
         The gradient at the best point so far is kept, so that it need not be computed again.

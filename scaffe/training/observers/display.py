@@ -74,7 +74,8 @@ class Display(Observer):
         for line in logged_lines(solver.net, outputs, "Train"):
             info(line)
         info(f"Iteration {iteration}, lr = {rate:g}")
-        solver.report("train", {"smoothed_loss": smoothed, **by_name(solver.net, outputs), "learning_rate": rate})
+        values = {"smoothed_loss": smoothed, **by_name(solver.net, outputs), "learning_rate": rate}
+        solver.tell("measured", "train", values)
 
     def _pace(self, iteration: int, display: int) -> str:
         now = time.perf_counter()

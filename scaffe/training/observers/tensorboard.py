@@ -98,7 +98,7 @@ class EventFile:
 def histograms(solver: Solver) -> Iterator[tuple[str, np.ndarray]]:
     """The finite elements of each learnable parameter and of its gradient, on the host, with their names."""
     to_host = solver.net.context.kernels.to_host
-    learnable = {id(param.blob) for param in solver.net.learnable()}
+    learnable = {id(param.blob) for param in solver.net.params.params}
     for node in solver.net.nodes:
         for number, blob in enumerate(node.layer.blobs):
             if id(blob) in learnable:

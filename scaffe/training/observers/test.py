@@ -166,7 +166,7 @@ class Test(Observer):
                 info(f"Test loss: {loss:g}")
             for line in lines:
                 info(line)
-            solver.report(f"test_{number}" if number else "test", values)
+            solver.tell("measured", f"test_{number}" if number else "test", values)
 
 
 def means(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:

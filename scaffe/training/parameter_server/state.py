@@ -67,12 +67,6 @@ class ServerState(StatePlacement):
                                               replica.communicator.n_ranks, layout, replica.net.context.kernels.PLACE)
         self._control = replica.world.split(0) if self._how.n_servers else None
 
-    def start_tables(self) -> None:
-        """Give the shards the net's parameters and the restored histories."""
-        kernels = self.replica.net.context.kernels
-        self.tables.start(kernels.to_host(self.replica.net.params.whole(kernels.to_host)), self.restored)
-        self.has_begun = True
-
     def parameters(self) -> np.ndarray:
         """See StatePlacement. With ``snapshot_diff`` the root's gradients become the shards' last steps."""
         data, updater = super().parameters(), self.replica.updater

@@ -11,12 +11,10 @@ from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Parts
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.layers.redistribution import send_back_early
 from scaffe.training.partition.parts import RankParts
 from scaffe.training.partition.planner.rewrite import rewrite
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.sharding import CLASSES, REPLICATED
-from scaffe.training.timers import Timers
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,6 @@ class Division:
                           (self.replica, self.n_replicas), is_training, self.batch)
         parts.own_outputs()
         return made.message, parts
-
-    def overlap(self, net: Net, timers: Timers) -> None:
-        """Let what a training net's layers exchange travel while they compute, and count the waiting."""
-        self.group.timers = timers
-        send_back_early(net)
 
     def weigh_losses(self, net: Net) -> None:
         """Scale the gradients of losses that each rank has of its own images.

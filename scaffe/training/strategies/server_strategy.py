@@ -58,7 +58,9 @@ class ServerStrategy(Strategy):
         self.state.make_tables()
         self.tables = self.state.tables
         self.in_step = self._stops = stop_protocol(self.replica)
-        self.state.start_tables()
+        to_host = self.replica.net.context.kernels.to_host
+        self.tables.start(to_host(self.replica.net.params.whole(to_host)), self.state.restored)
+        self.state.has_begun = True
         self.tables.server.meanwhile = self._stops.poll
         self._started = time.perf_counter()
         self.synchronize_parameters()

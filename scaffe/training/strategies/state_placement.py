@@ -11,7 +11,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels.backend import is_device
 from scaffe.training.fault_tolerance.options import keeps_copies
 from scaffe.training.fault_tolerance.recoverable import Part, neighbours, parts
-from scaffe.training.histories import filled, gather_histories, updater_parts
+from scaffe.training.histories import filled, gather_parts, updater_parts
 from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import ROOT
 
@@ -54,7 +54,9 @@ class StatePlacement:
         """The update rule's whole histories, for a snapshot. Called by all ranks.
         Returns, on rank 0, one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere
         an empty list."""
-        return gather_histories(self.replica.updater, self.replica.communicator)
+        updater, params = self.replica.updater, self.replica.updater.params
+        own = [updater_parts(updater, index) for index in range(updater.rule.n_histories)]
+        return gather_parts(own, params.n_elems, params.dtype, self.replica.communicator, zeros=updater.whole)
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """Take over a part of one of the update rule's histories, before ``begin``; the parts need not be this rank's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,29 +33,18 @@ class ConcatSlice(Redistribution):
     def send_back(self, top: Blob) -> None:
         """Nothing sets out early: pieces of several blobs travel together."""
 
-    def to_whole(self, parts: Arrays, whole: np.ndarray) -> None:
-        """Own of each part → own of the whole."""
-        wanted = [piece for piece in self._pieces if parts[piece.part] is not None]
-        self._bring(wanted, lambda piece: piece.part_rank, lambda piece: piece.whole_rank,
-                    lambda piece: self._in_part(parts, piece), lambda piece: self._in_whole(whole, piece))
-
-    def to_parts(self, whole: np.ndarray, parts: Arrays) -> None:
-        """Own of the whole → own of each part."""
-        wanted = [piece for piece in self._pieces if parts[piece.part] is not None]
-        self._bring(wanted, lambda piece: piece.whole_rank, lambda piece: piece.part_rank,
-                    lambda piece: self._in_whole(whole, piece), lambda piece: self._in_part(parts, piece))
-
-    def _bring(self, pieces: Sequence[Piece], source: Callable[[Piece], int], target: Callable[[Piece], int],
-               read: Callable[[Piece], np.ndarray], write: Callable[[Piece], np.ndarray]) -> None:
-        """Send every piece from its source to its target, one message a pair of ranks."""
+    def bring(self, parts: Arrays, whole: np.ndarray, back: bool = False) -> None:
+        """Own of each part → own of the whole, or ``back``: one message a pair of ranks."""
         me, to, coming = self.group.rank, dict[int, list[Piece]](), dict[int, list[Piece]]()
-        for piece in pieces:
-            if source(piece) == me == target(piece):
+        read, write = (partial(self._in_part, parts), partial(self._in_whole, whole))[::-1 if back else 1]
+        for piece in (piece for piece in self._pieces if parts[piece.part] is not None):
+            source, target = (piece.part_rank, piece.whole_rank)[::-1 if back else 1]
+            if source == me == target:
                 write(piece)[...] = read(piece)
-            elif source(piece) == me:
-                to.setdefault(target(piece), []).append(piece)
-            elif target(piece) == me:
-                coming.setdefault(source(piece), []).append(piece)
+            elif source == me:
+                to.setdefault(target, []).append(piece)
+            elif target == me:
+                coming.setdefault(source, []).append(piece)
         sent = {rank: np.concatenate([read(piece).reshape(-1) for piece in found]) for rank, found in to.items()}
         received = {rank: np.empty(sum(write(piece).size for piece in found), self.context.dtype)
                     for rank, found in coming.items()}
@@ -84,11 +74,11 @@ class ShardedConcat(ConcatSlice):
         top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.to_whole([self.front(blob.data) for blob in bottom], self.front(top[0].data))
+        self.bring([self.front(blob.data) for blob in bottom], self.front(top[0].data))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        self.to_parts(self.front(top[0].diff), [self.front(blob.diff) if wanted else None
-                                                for blob, wanted in zip(bottom, propagate_down, strict=True)])
+        self.bring([self.front(blob.diff) if wanted else None
+                    for blob, wanted in zip(bottom, propagate_down, strict=True)], self.front(top[0].diff), back=True)
 
 
 class ShardedSlice(ConcatSlice):
@@ -99,11 +89,11 @@ class ShardedSlice(ConcatSlice):
             blob.reshape(self.with_length(bottom[0].shape, length))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.to_parts(self.front(bottom[0].data), [self.front(blob.data) for blob in top])
+        self.bring([self.front(blob.data) for blob in top], self.front(bottom[0].data), back=True)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            self.to_whole([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
+            self.bring([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
 
 
 CONCAT_AND_SLICE: dict[str, Callable[..., ConcatSlice]] = {"Concat": ShardedConcat, "Slice": ShardedSlice}

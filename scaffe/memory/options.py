@@ -30,14 +30,12 @@ def amount(text: str) -> str:
 
 
 def n_bytes(text: str, whole: int) -> int:
-    """The bytes that an amount means.
+    """The bytes that an amount means. Raises ValueError if the text is no amount, or the amount is not above 0, or is
+    above MOST_BYTES.
 
     Args:
         text: a number with a unit, a number of bytes, or a share with a percent sign.
         whole: what a share is of, in bytes.
-
-    Raises:
-        ValueError: if the text is no amount, or the amount is not above 0, or is above MOST_BYTES.
     """
     found = WORDS.fullmatch(text.strip())
     unit = found[2].upper() if found else None

@@ -37,15 +37,13 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 
 def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Sequence[int]]) -> tuple[list[int], int]:
-    """Place arrays one after another, each at the lowest offset at which it overlaps none that it meets.
+    """Place arrays one after another, each at the lowest offset at which it overlaps none that it meets. Returns
+    offsets, and the length of all, in bytes.
 
     Args:
         order: their numbers; those that are left out get offset 0, and take nothing.
         lengths: in bytes.
         met: for each in the order, the others that are in memory in some step in which it is.
-
-    Returns:
-        offsets, and the length of all, in bytes.
     """
     offsets, n_bytes, placed = [0] * len(lengths), 0, set[int]()
     for number in order:
@@ -73,11 +71,8 @@ def aligned(n_bytes: int) -> int:
 
 @dataclass
 class BlobMemory:
-    """The data, or the diff, of a group of blobs that share memory.
-
-    Attributes:
-        steps: the steps of an iteration that read or write it, as ``net.steps`` numbers them.
-    """
+    """The data, or the diff, of a group of blobs that share memory. ``steps``: the steps of an iteration that read or
+    write it, as ``net.steps`` numbers them."""
 
     blob: Blob
     steps: list[int] = field(default_factory=list)

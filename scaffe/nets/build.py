@@ -23,15 +23,12 @@ AUTOMATIC = "(automatic)"
 
 
 def build_net(message: Any, context: Context, trained: Net | None = None, parts: Parts | None = None) -> Net:
-    """Build a net.
+    """Build a net. Raises UserError, one line that names the layer.
 
     Args:
         message: a NetParameter as ``graph.prepare`` returns it (upgraded, filtered, with splits).
         trained: for a test net, the net whose parameters it uses in layers of the same name.
         parts: where ranks share the layers, which part of them this rank makes; None: it makes the whole net.
-
-    Raises:
-        UserError: one line that names the layer.
     """
     blobs: dict[str, Blob] = {}
     exact = graph.exact_blobs(message.layer, _exactness)

@@ -117,14 +117,12 @@ def _gpu(compute: Compute) -> Any:
 
 
 def number_for(gpus: str, node_rank: int, n_devices: int) -> int:
-    """The number of the GPU that a rank uses: the node's ranks take the listed GPUs in turn.
+    """The number of the GPU that a rank uses: the node's ranks take the listed GPUs in turn. Raises UserError if
+    ``gpus`` is neither.
 
     Args:
         gpus: numbers with commas between ("0,2"), or "all".
         n_devices: how many GPUs the node has, for "all".
-
-    Raises:
-        UserError: ``gpus`` is neither.
     """
     words = [str(n) for n in range(n_devices)] if gpus == "all" else gpus.split(",")
     if not words or not all(word.strip().isdecimal() for word in words):

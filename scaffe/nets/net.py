@@ -74,14 +74,9 @@ class Net:
 
     # -- running -------------------------------------------------------------------------------------------
     def forward(self, start: int = 0, end: int | None = None) -> Any:
-        """Run forward from layer ``start`` up to ``end``, inclusive (None: the last).
-
-        Returns:
-            the sum of their weighted losses: a float, or on a device a number that ``float`` waits for.
-
-        Raises:
-            UserError: a layer's error, with the layer's name.
-        """
+        """Run forward from layer ``start`` up to ``end``, inclusive (None: the last). Returns the sum of their weighted
+        losses: a float, or on a device a number that ``float`` waits for. Raises UserError, a layer's error, with the
+        layer's name."""
         last = len(self.nodes) - 1 if end is None else end
         loss, index = 0.0, start
         while index <= last:

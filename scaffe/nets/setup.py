@@ -62,15 +62,12 @@ def seed_of(random_seed: int) -> int:
 
 def make_net(message: Any, selection: Selection, context: Context, source: str, trained: Net | None = None,
              shared: Callable[[Any], tuple[Any, Parts]] | None = None) -> Net:
-    """Prepare and build a net.
+    """Prepare and build a net. Raises UserError, one line that names the source and the layer.
 
     Args:
         context: what the layers use in common; its phase is set to the selection's.
         trained: for a test net: the net whose parameters it uses.
         shared: where ranks share the layers: prepared message → this rank's, and its parts.
-
-    Raises:
-        UserError: one line that names the source and the layer.
     """
     context.phase = selection.phase
     try:
@@ -91,13 +88,11 @@ def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: Re
 def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
                   readers: ReaderOptions = READERS, dtype: np.dtype = FLOAT32,
                   memory: ParamMemory | None = None) -> Net:
-    """A net from a prototxt, with a random seed, for commands that run a net without a solver.
+    """A net from a prototxt, with a random seed, for commands that run a net without a solver. Raises UserError, one
+    line that names the file.
 
     Args:
         memory: where its parameters are made; None: in the backend's.
-
-    Raises:
-        UserError: one line that names the file.
     """
     seed = seed_of(-1)
     context = make_context(kernels, Stream(seed), share, seed, readers, dtype)

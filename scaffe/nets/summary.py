@@ -100,13 +100,11 @@ def table(lines: Sequence[Line]) -> list[str]:
 
 
 def without_data(message: Any, shape: Sequence[int]) -> Any:
-    """Replace every data layer by an Input layer, so that the net can be built without data.
+    """Replace every data layer by an Input layer, so that the net can be built without data. Raises UserError if the
+    shape is empty or has a dimension below 1.
 
     Args:
         shape: of each data layer's first top. Its other tops (labels) get the shape (shape[0],).
-
-    Raises:
-        UserError: the shape is empty or has a dimension below 1.
     """
     if not shape or min(shape) < 1:
         raise UserError(f"-shape must be dimensions above 0 with commas between, got {','.join(map(str, shape))}")

@@ -40,14 +40,12 @@ from scaffe.training.update_rules import update_rules
 
 
 def build_solver(communicator: Communicator, param: Any, options: Namespace, role: Role | None = None) -> Solver:
-    """Build this rank's nets and its solver. Called by all workers.
+    """Build this rank's nets and its solver. Called by all workers. Raises UserError on every rank, when a step failed
+    on any of them.
 
     Args:
         param: the SolverParameter message, upgraded; its ``random_seed`` is set to the seed that rank 0 drew.
         role: what this rank does, as the strategy has placed it; None where all ranks are workers.
-
-    Raises:
-        UserError: on every rank, when a step failed on any of them.
     """
     role = role or Role.worker(communicator, options)
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))

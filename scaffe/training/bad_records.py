@@ -35,13 +35,11 @@ class BadRecords:
     def exchange(self, communicator: Communicator, known: bool = False) -> None:
         """Tell ranks of the bad records met since the last call, and log the new ones. Called by all of them.
 
-        When no rank has met any, this costs one allreduce of a single int32.
+        When no rank has met any, this costs one allreduce of a single int32. Raises UserError on every rank, when all
+        ranks together have met more than ``n_allowed``.
 
         Args:
             known: tell them of those met before, too, which other ranks may have been told of and not these.
-
-        Raises:
-            UserError: on every rank, when all ranks together have met more than ``n_allowed``.
         """
         if not self.n_allowed:
             return

@@ -78,13 +78,11 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     """Resume from a ``.solverstate``: iteration, histories, parameters, random streams and the position in the data.
 
     The number of ranks, and how they share nets, may differ from the run which saved it; random streams are restored
-    where they go on (``_stream_of``). States that Caffe itself wrote can be read too.
+    where they go on (``_stream_of``). States that Caffe itself wrote can be read too. Raises UserError if a file cannot
+    be read, is damaged, or does not fit the net.
 
     Args:
         path: the state's file. The ending ``.h5`` may be left out, as the script of Caffe's CIFAR-10 example does.
-
-    Raises:
-        UserError: a file cannot be read, is damaged, or does not fit the net.
     """
     path = _found(path)
     state = read_state(path)

@@ -37,14 +37,12 @@ def filled(place: slice, parts: Sequence[HistoryPart]) -> np.ndarray:
 
 def gather_parts(own: Sequence[Sequence[HistoryPart]], n_elems: int, dtype: np.dtype, communicator: Communicator,
                  root: int = 0, zeros: Allocate = np.zeros) -> list[np.ndarray]:
-    """Whole arrays, on root, of parts that ranks hold. Called by all ranks.
+    """Whole arrays, on root, of parts that ranks hold. Called by all ranks. Returns on root the flat arrays, zero where
+    no rank holds a part; elsewhere an empty list.
 
     Args:
         own: for each array, this rank's parts; no two ranks hold the same element.
         n_elems, dtype: of the whole arrays; they count on root alone.
-
-    Returns:
-        on root the flat arrays, zero where no rank holds a part; elsewhere an empty list.
     """
     found = []
     for parts in own:

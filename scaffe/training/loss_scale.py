@@ -18,13 +18,11 @@ PATIENCE = 1000  # iterations without an overflow before the factor is doubled
 
 
 def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int]:
-    """Adapt the factor after a look for overflows.
+    """Adapt the factor after a look for overflows. Returns the factor from now on, and the iterations without an
+    overflow to count on from.
 
     Args:
         n_clean: iterations without an overflow so far, those since the last look included.
-
-    Returns:
-        the factor from now on, and the iterations without an overflow to count on from.
     """
     if overflowed:
         return max(scale / 2, 1.0), 0

@@ -18,13 +18,11 @@ T = TypeVar("T")
 
 
 def together(communicator: Communicator, step: Callable[[], T]) -> T:
-    """Run a step that may fail, and let all ranks fail if one does. Called by all ranks.
+    """Run a step that may fail, and let all ranks fail if one does. Called by all ranks. Raises UserError if the step
+    failed on some rank; every rank raises the message of the lowest such rank.
 
     Args:
         step: must not communicate, since a rank that fails in it would leave the others waiting.
-
-    Raises:
-        UserError: the step failed on some rank; every rank raises the message of the lowest such rank.
     """
     error, result = None, None
     try:
@@ -80,12 +78,10 @@ def fastest(seconds: Sequence[Mapping[int, float]]) -> int:
 def choose(communicator: Communicator, kernels: Any, make: Callable[[], Net],
            clock: Callable[[], float] = time.perf_counter) -> int:
     """Let all ranks run the net with some numbers of threads, at the same time, and use the best. Called by all ranks.
+    Returns the number, the same on all ranks.
 
     Args:
         make: makes a net to try, which is built for the number of threads then set; may raise UserError.
-
-    Returns:
-        the number, the same on all ranks.
     """
     most = min(communicator.allgather_objects(threads_per_rank(communicator, 0)))
     numbers, found = candidates(most), {}

@@ -88,7 +88,8 @@ class Observer:
 
 
 class Solver:
-    """One rank's part in training a net.
+    """One rank's part in training a net. Raises UserError if the solver's numbers, learning rate policy or type, or the
+    method's strategy or algorithm, are not known or not usable.
 
     Args:
         param: the SolverParameter message, upgraded.
@@ -105,10 +106,6 @@ class Solver:
         pauses: set by an observer, on all ranks at once, to let them join after this iteration.
         remake_tests: makes test nets that share the data out over the ranks that are left.
         test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
-
-    Raises:
-        UserError: the solver's numbers, learning rate policy or type, or the method's strategy or algorithm, are not
-            known or not usable.
     """
 
     def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator,

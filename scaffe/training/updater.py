@@ -22,7 +22,8 @@ DECAY_KINDS = ("L2", "L1")
 
 
 class Updater:
-    """Updates the intervals of the flat parameters that this rank owns, by the solver's update rule.
+    """Updates the intervals of the flat parameters that this rank owns, by the solver's update rule. Raises UserError
+    if unknown solver type or regularization, or numbers that the rule does not allow.
 
     Args:
         param: the SolverParameter message. A change made in it takes effect at the next update.
@@ -41,9 +42,6 @@ class Updater:
         updated: called there when the shard has been updated.
         writes_copies: whether an update writes the parameters' copies for kernels too. For whoever owns all parameters,
             and whose forward reads what the update wrote.
-
-    Raises:
-        UserError: unknown solver type or regularization, or numbers that the rule does not allow.
     """
 
     def __init__(self, param: Any, params: FlatParams, kernels: Backend = cpu,
@@ -83,7 +81,8 @@ class Updater:
                 for interval in intervals if interval.start < interval.stop]
 
     def update(self, rate: float, iteration: int, n_ranks: int = 1, sum_of_squares: float | None = None) -> None:
-        """Update the intervals that this rank owns by the summed gradients in ``params.diff``.
+        """Update the intervals that this rank owns by the summed gradients in ``params.diff``. Raises UserError if the
+        rule divides by zero (Adam with delta 0 where a gradient is 0, or with a momentum of 1).
 
         Args:
             rate: learning rate.
@@ -91,9 +90,6 @@ class Updater:
             n_ranks: how many ranks' gradients were summed; the update uses their mean.
             sum_of_squares: of the whole summed gradient, for clipping when ``params.diff`` holds only part of it; None
                 if it holds all.
-
-        Raises:
-            UserError: the rule divides by zero (Adam with delta 0 where a gradient is 0, or with a momentum of 1).
         """
         mean = self.gradient_scale / n_ranks
         factor = self.clip_factor(None, n_ranks, sum_of_squares)
@@ -129,15 +125,13 @@ class Updater:
                             f"delta is {self.param.delta:g}, momentum {self.param.momentum:g}") from error
 
     def clip_factor(self, gradient: Any = None, n_summed: int = 1, sum_of_squares: float | None = None) -> Any:
-        """The factor that reduces the L2 norm of a gradient to ``clip_gradients``; 1 where it is not above it.
+        """The factor that reduces the L2 norm of a gradient to ``clip_gradients``; 1 where it is not above it. Returns
+        a number; from a device's backend float32 (2,) there, whose first element is the factor.
 
         Args:
             gradient: (n_elems,), a sum over ranks; ``params.diff`` if None.
             n_summed: over how many; the norm is that of their mean.
             sum_of_squares: of the whole gradient, where this is a part of it.
-
-        Returns:
-            a number; from a device's backend float32 (2,) there, whose first element is the factor.
         """
         limit, mean = self.param.clip_gradients, self.gradient_scale / n_summed
         if limit < 0:
@@ -164,14 +158,12 @@ class Updater:
             self._guard = self._kernels.Guard()
 
     def check(self, intervals: Sequence[slice]) -> Any:
-        """Check that the gradients are finite, if ``guard`` was called; to be called before ``update``.
+        """Check that the gradients are finite, if ``guard`` was called; to be called before ``update``. Returns None
+        without a guard; else an int32 (1,) on the device, not 0 if a gradient is nan or infinite. Ranks that update
+        different parts sum it in place, so that all of them skip the update or none does.
 
         Args:
             intervals: of the flat buffers, those whose gradients this rank will use.
-
-        Returns:
-            None without a guard; else an int32 (1,) on the device, not 0 if a gradient is nan or infinite. Ranks that
-            update different parts sum it in place, so that all of them skip the update or none does.
         """
         return None if self._guard is None else self._guard.look([self.params.diff[place] for place in intervals])
 

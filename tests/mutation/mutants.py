@@ -106,7 +106,7 @@ MUTANTS = (
     Mutant("scaffe/memory/backing/pinned.py", "self._all - self._shown", "self._names.keys() - self._shown",
            PULLED),
     Mutant("scaffe/memory/run/executor.py", "self.enter()", "pass", TESTED),
-    Mutant("scaffe/memory/run/executor.py", "self._last.offload()", "pass", TESTED),
+    Mutant("scaffe/memory/run/executor.py", "last[0].offload()", "pass", TESTED),
     Mutant("scaffe/memory/backing/pinned.py", "number in self._changing and ", "", TESTED),
     Mutant("scaffe/memory/backing/pinned.py", "mover.wait(number)", "pass", TESTED),
     Mutant("scaffe/training/limited_memory.py",

@@ -28,13 +28,11 @@ CHUNK_BYTES = 8 << 20  # of one read or write
 
 
 class SpillFile:
-    """Reads and writes past the page cache if the file system can.
+    """Reads and writes past the page cache if the file system can. Raises UserError if there is no such folder, or no
+    file can be made in it.
 
     Attributes:
         descriptor: of the open file.
-
-    Raises:
-        UserError: if there is no such folder, or no file can be made in it.
     """
 
     def __init__(self, folder: str) -> None:

@@ -117,15 +117,12 @@ Ways = tuple[Choice, ...]
 
 
 def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float) -> list[Choice]:
-    """Choices that need no more than the limit in any step.
+    """Choices that need no more than the limit in any step. Raises MemoryTooSmallError if there are no such choices.
 
     Args:
         ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, LATE.
         share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
             none is.
-
-    Raises:
-        MemoryTooSmallError: if there are no such choices.
     """
     choices, offloads = [Choice.KEEP] * len(iteration.tensors), _cheapest_first(iteration, bandwidth, ways, share)
     need = needs(iteration, choices)

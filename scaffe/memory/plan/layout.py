@@ -22,15 +22,13 @@ MOST_TRIALS, MOST_VISITS = 400, 2_000_000  # orders that are tried, and those ti
 def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) -> tuple[list[int], int]:
     """Place tensors one after another, each at the lowest offset at which it meets no other, the largest first. If they
     take more than the room, other orders are tried, in which a tensor that ends last, or any other, comes earlier
-    (random descent, equal for equal inputs).
+    (random descent, equal for equal inputs). Returns offsets, 0 for tensors that are never in memory, and the length of
+    all, in bytes.
 
     Args:
         lengths: of the tensors, in bytes.
         intervals: for each, the steps in which it is in memory, first and last inclusive.
         room: in bytes; no better order is searched for once everything fits.
-
-    Returns:
-        offsets, 0 for tensors that are never in memory, and the length of all, in bytes.
     """
     there = [number for number, each in enumerate(intervals) if each]
     met = {i: [j for j in there if i != j and _meet(intervals[i], intervals[j])] for i in there}
@@ -122,13 +120,11 @@ BYTES_A_SECOND = 30e9  # at which pages pass from array to array
 def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
            n_arranged: int) -> tuple[Plan, Layout]:
     """A plan within a limit, and a layout. Tensors in one memory leave gaps. If these exceed the limit, plans for less
-    memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would.
+    memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would. Raises
+    MemoryTooSmallError if there is no plan within the limit.
 
     Args:
         n_arranged: so many tensors, the first, may lie in one memory.
-
-    Raises:
-        MemoryTooSmallError: if there is no plan within the limit.
     """
     first = plan = place(iteration, n_bytes, bandwidth)
     resident_bytes(iteration, plan, n_bytes)

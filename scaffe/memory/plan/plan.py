@@ -85,17 +85,12 @@ class WrongPlanError(Exception):
 
 
 def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None) -> list[int]:
-    """Check a plan by running it on paper, with moves that take as long as they may.
+    """Check a plan by running it on paper, with moves that take as long as they may. Returns for each step, the most
+    bytes in memory at once. Raises WrongPlanError if a step uses a tensor that is not in memory, an action does not fit
+    its tensor's state, a tensor is left in memory at the end, or the limit is exceeded.
 
     Args:
         n_bytes: the limit; None if there is none.
-
-    Returns:
-        for each step, the most bytes in memory at once.
-
-    Raises:
-        WrongPlanError: if a step uses a tensor that is not in memory, an action does not fit its tensor's state, a
-            tensor is left in memory at the end, or the limit is exceeded.
     """
     state = _at_the_start(iteration, plan)
     now = sum(tensor.n_bytes for tensor, each in zip(iteration.tensors, state, strict=True) if each in IN_MEMORY)

@@ -43,13 +43,11 @@ class _Visit:
 
 def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth,
              lent: float = 1.0) -> Plan:
-    """The plan that carries out these choices within a limit.
+    """The plan that carries out these choices within a limit. Raises MemoryTooSmallError if the choices need more in
+    some step.
 
     Args:
         lent: the part of a step's free memory that tensors on their way may use.
-
-    Raises:
-        MemoryTooSmallError: if the choices need more in some step.
     """
     return placed(iteration, choices, visits_within(iteration, choices, n_bytes), n_bytes, bandwidth, lent)
 

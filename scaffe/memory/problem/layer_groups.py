@@ -161,13 +161,11 @@ def blocks_place(net: Net, groups: Iterable[LayerGroup]) -> slice:
 
 def pages_of_blocks(edges: Sequence[int]) -> list[tuple[slice, range]]:
     """Divide memory of blocks that lie one behind the other into arrays of whole pages, huge ones if the blocks are
-    long: each block's own pages, and between two blocks the page of which both have a part.
+    long: each block's own pages, and between two blocks the page of which both have a part. Returns intervals of
+    addresses, each with the blocks that have a part of it.
 
     Args:
         edges: addresses, ascending; a block lies between two of them.
-
-    Returns:
-        intervals of addresses, each with the blocks that have a part of it.
     """
     page = page_of(max(stop - start for start, stop in pairwise(edges)))
     first, last = -(-edges[0] // PAGE_BYTES) * PAGE_BYTES, edges[-1] // PAGE_BYTES * PAGE_BYTES

@@ -19,11 +19,8 @@ LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory
 
 @dataclass
 class ActivationTensor:
-    """A tensor of the plan that is the data, or the diff, of a group of blobs that share memory.
-
-    Attributes:
-        blob: the blob of the group that owns the memory.
-    """
+    """A tensor of the plan that is the data, or the diff, of a group of blobs that share memory. ``blob``: the blob of
+    the group that owns the memory."""
 
     blob: Blob
     is_diff: bool

@@ -36,17 +36,11 @@ def refuse_half_types(net: Net) -> None:
 
 def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedNet | None:
     """Have a net that is not trained run forward and backward within limited memory. Its parameters and gradients stay
-    there.
+    there. Returns the net and its plan; None if everything is within the limit. Raises UserError if it needs more.
 
     Args:
         memory: the limit, "2GB" or "40%".
         placement: a name of ``PLACEMENTS``.
-
-    Returns:
-        the net and its plan; None if everything is within the limit.
-
-    Raises:
-        UserError: if it needs more.
     """
     if is_device(net.context.kernels):
         return _passes_on_device(net, memory, placement)
@@ -94,18 +88,14 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
 def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
                   shown: Collection[str] = ()) -> LimitedNet | None:
     """Have a net run forward alone within limited memory. Its large layers' parameters are fetched as they are needed.
+    Returns the net and its plan; None if everything is within the limit. Raises UserError if it computes in a half
+    type, or needs more.
 
     Args:
         memory, placement: as for ``limit_passes``; without a limit nothing happens.
         made_in: where its parameters were made; None if on a device.
         shown: names of blobs that somebody reads after a pass, in addition to the outputs; names of no blob are
             ignored.
-
-    Returns:
-        the net and its plan; None if everything is within the limit.
-
-    Raises:
-        UserError: if it computes in a half type, or needs more.
     """
     if not memory:
         return None

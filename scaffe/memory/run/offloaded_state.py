@@ -49,11 +49,8 @@ class StateShard(Protocol):
 
 
 class OffloadedState(Protocol):
-    """Gives state that may be offloaded places that the backing store knows.
-
-    Attributes:
-        spreads_rows: whether blocks of a layer's rows are fetched and offloaded by themselves: see ``compute_by_rows``.
-    """
+    """Gives state that may be offloaded places that the backing store knows. ``spreads_rows``: whether blocks of a
+    layer's rows are fetched and offloaded by themselves: see ``compute_by_rows``."""
 
     spreads_rows: ClassVar[bool]
 
@@ -97,22 +94,16 @@ class HostState:
 
 
 class PinnedParameters(NamedTuple):
-    """Parameters of a training net that may be offloaded from the device.
-
-    Attributes:
-        place: of them on the host, page-locked: uint8.
-    """
+    """Parameters of a training net that may be offloaded from the device. ``place``: of them on the host, page-locked:
+    uint8."""
 
     group: LayerGroup
     place: np.ndarray
 
 
 class DeviceState:
-    """See OffloadedState: on a device, with page-locked places on the host.
-
-    Attributes:
-        pinned: the parameters that may be offloaded, for test nets, which read them too.
-    """
+    """See OffloadedState: on a device, with page-locked places on the host. ``pinned``: the parameters that may be
+    offloaded, for test nets, which read them too."""
 
     spreads_rows: ClassVar[bool] = False
 

@@ -39,11 +39,7 @@ NOWHERE = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a net within a limit, from estimated times.
-
-    Attributes:
-        bandwidth: of the backing store, as assumed.
-    """
+    """The plan of a net within a limit, from estimated times. ``bandwidth``: of the backing store, as assumed."""
 
     whole: int
     limit: int

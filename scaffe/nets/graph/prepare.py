@@ -109,15 +109,13 @@ def _make_split(name: str, bottom: str, n_tops: int, weight: float) -> Any:
 
 
 def prepare(message: Any, phase: int, level: int | None = None, stages: Sequence[str] = ()) -> Any:
-    """A new NetParameter for one state: upgraded, filtered, with Split layers, and with every layer's phase set.
+    """A new NetParameter for one state: upgraded, filtered, with Split layers, and with every layer's phase set. Raises
+    UserError if a layer has both include and exclude rules, or the net has layers of two generations.
 
     Args:
         message: a NetParameter of any generation; left as it is.
         phase, level, stages: the state. The stages of the net's own ``state`` are added; its level is used if
             ``level`` is None.
-
-    Raises:
-        UserError: a layer has both include and exclude rules, or the net has layers of two generations.
     """
     net = upgrade_net(message)
     state = caffe_pb2.NetState(phase=phase, level=net.state.level if level is None else level,
@@ -141,13 +139,10 @@ def read_solver_as_written(path: str | Path) -> Any:
 
 
 def upgraded(message: Any, source: str | Path) -> Any:
-    """A new NetParameter or SolverParameter in Caffe's newest form.
+    """A new NetParameter or SolverParameter in Caffe's newest form. Raises UserError, one line that names the source.
 
     Args:
         message: of any generation; left as it is.
-
-    Raises:
-        UserError: one line that names the source.
     """
     change = upgrade_solver if message.DESCRIPTOR.name == "SolverParameter" else upgrade_net
     try:

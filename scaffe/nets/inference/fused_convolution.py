@@ -199,14 +199,12 @@ class FusedConvolution:
 
 
 def folded(convolution: Layer, following: Collection[Layer]) -> tuple[np.ndarray, np.ndarray]:
-    """Fold layers that scale and shift channels into the convolution before them, in float64.
+    """Fold layers that scale and shift channels into the convolution before them, in float64. Returns the folded
+    weights and bias, float32, of the shapes of the layer's own.
 
     Args:
         convolution: the layer; its first blob is (n_output, ...), the second, if there is one, (n_output,).
         following: layers with ``per_channel`` numbers, in order.
-
-    Returns:
-        the folded weights and bias, float32, of the shapes of the layer's own.
     """
     w, *bias = (blob.data for blob in convolution.blobs)
     factor, b = np.ones(len(w)), bias[0].astype(np.float64) if bias else np.zeros(len(w))

@@ -143,11 +143,8 @@ def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[C
 
 @dataclass
 class _ThreadNet:
-    """A thread's net and its passes, on the weights that ``owner`` has laid out, or on its own.
-
-    Attributes:
-        generation: count of the pass for which it was given its parameters.
-    """
+    """A thread's net and its passes, on the weights that ``owner`` has laid out, or on its own. ``generation``: count
+    of the pass for which it was given its parameters."""
 
     net: Net
     passes: Any

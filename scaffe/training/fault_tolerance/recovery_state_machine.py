@@ -62,10 +62,7 @@ class OutOfStep(RuntimeError):
 
 class RecoveryStateMachine:
     """The machine. Its caller carries out `act`, then calls `done` or, where a rank was lost in it, `lost`.
-
-    Attributes:
-        is_ready: whether all that the next one takes is here.
-    """
+    ``is_ready``: whether all that the next one takes is here."""
 
     def __init__(self, step: int = 0, counts_updates: bool = True) -> None:
         """``counts_updates``: whether updates are steps."""

@@ -82,13 +82,10 @@ class Gram:
 def direction(dot: Gram, pairs: Sequence[tuple[str, str]], g: str) -> dict[str, float]:
     """The factors of -H g, where H is L-BFGS's inverse Hessian.
 
-    H's scale is s·y / y·y of the newest pair (Nocedal & Wright, 7.20).
+    H's scale is s·y / y·y of the newest pair (Nocedal & Wright, 7.20). Returns factor by name; for g alone {g: -1}.
 
     Args:
         pairs: names of (s, y), steps and differences of gradients, the oldest first; each with s·y > 0.
-
-    Returns:
-        factor by name; for g alone {g: -1}.
     """
     factors = {name: 0.0 for pair in pairs for name in pair} | {g: -1.0}
     alphas = {}

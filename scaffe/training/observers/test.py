@@ -22,7 +22,7 @@ def check_version(version: str) -> None:
 
 
 def average_precision(scores: np.ndarray, hits: np.ndarray, n_positive: int, version: str) -> float:
-    """The area under the curve of precision over recall.
+    """The area under the curve of precision over recall. Returns from 0 to 1; 0 without detections or true boxes.
 
     Args:
         scores: (n,), of the detections of one class. Of equal scores the first counts first.
@@ -30,9 +30,6 @@ def average_precision(scores: np.ndarray, hits: np.ndarray, n_positive: int, ver
         version: "11point", the mean of the largest precisions at a recall of at least 0, 0.1, ... 1 (PASCAL VOC 2007);
             "MaxIntegral", the integral over recall of the largest precision at no smaller recall (VOC 2012, ILSVRC);
             "Integral", that of the precision itself.
-
-    Returns:
-        from 0 to 1; 0 without detections or true boxes.
     """
     if not len(scores) or not n_positive:
         return 0.0
@@ -47,16 +44,13 @@ def average_precision(scores: np.ndarray, hits: np.ndarray, n_positive: int, ver
 
 
 def class_precisions(rows: np.ndarray, version: str) -> dict[int, float]:
-    """The average precision of each class.
+    """The average precision of each class. Returns label → average precision, labels ascending.
 
     Args:
         rows: (n, 5), what DetectionEvaluate gave for all images: (-1, label, number of true boxes, -1, -1) for each
             class and batch; (item, label, score, is right, is wrong) for each detection. Those neither right nor wrong
             do not count.
         version: as for ``average_precision``.
-
-    Returns:
-        label → average precision, labels ascending.
     """
     is_count = rows[:, 0] == -1
     counts, found = rows[is_count], rows[~is_count]

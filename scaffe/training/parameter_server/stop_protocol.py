@@ -135,14 +135,12 @@ class ReplicaStopProtocol(InStep):
     """The protocol where ranks share nets. Those of a replica are in step, so that one promise binds them all.
 
     A thread gives the promise, since the first rank may just then wait for another one of its replica, which waits for
-    another replica's update, which waits for the promise.
+    another replica's update, which waits for the promise. Raises UserError on all ranks, if MPI does not let two
+    threads call it.
 
     Args:
         speakers: the ranks with the same part; those with the first part speak.
         sharing: the ranks of the replica.
-
-    Raises:
-        UserError: on all ranks, if MPI does not let two threads call it.
     """
 
     def __init__(self, speakers: Communicator, sharing: Communicator) -> None:

@@ -89,15 +89,13 @@ class Tables:
         return [taken for taken in self._world.allgather_objects(self.server.taken) if taken is not None]
 
     def pull(self, number: int, out: Any, newest: bool = False, prefetched: bool = False) -> int:
-        """Copy a table into ``out``, (n_elems,), as new as the slack asks for; waits for it.
+        """Copy a table into ``out``, (n_elems,), as new as the slack asks for; waits for it. Returns how many
+        iterations the slowest worker was behind this one.
 
         Args:
             out: the whole flat parameters, in the memory that the tables were made for.
             newest: with all updates of earlier iterations, of all workers.
             prefetched: what was asked for in an earlier iteration will do.
-
-        Returns:
-            how many iterations the slowest worker was behind this one.
         """
         batch = self.batches[number]
         mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]

@@ -40,13 +40,11 @@ def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -
 
 
 def plan_of(wanted: str, layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
-    """The plan that ``-partitions`` asks for.
+    """The plan that ``-partitions`` asks for. Raises UserError if the ranks cannot be shared out so, or a layer is
+    pinned to what it cannot do.
 
     Args:
         wanted: "auto" or a number.
-
-    Raises:
-        UserError: the ranks cannot be shared out so, or a layer is pinned to what it cannot do.
     """
     if wanted == AUTO:
         return best_of_all(layers, ranks)

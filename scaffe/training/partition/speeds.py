@@ -40,14 +40,12 @@ def with_links(ranks: Ranks, communicator: Communicator, layers: Sequence[LayerS
     """Ranks with the speeds of links between nodes, sums, packing and SGD's update. Called by all ranks.
 
     Links and sums are those of the helper thread, which carries them in training, in messages whose lengths are to one
-    another as those of the layers' parameters: where ranks share cores, one long message takes half the time of many
-    in a row, between which ranks wait for one another.
+    another as those of the layers' parameters: where ranks share cores, one long message takes half the time of many in
+    a row, between which ranks wait for one another. Returns the same on all ranks: the speeds of the slowest, while all
+    work.
 
     Args:
         ranks: everything else of them is kept; that of links, too, where all are on one node.
-
-    Returns:
-        the same on all ranks: the speeds of the slowest, while all work.
     """
     array, other = communicator.alloc(N_ELEMS), np.ones(N_ELEMS, np.float32)
     n_bytes, n_ranks = array.nbytes, communicator.n_ranks

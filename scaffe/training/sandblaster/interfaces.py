@@ -133,10 +133,8 @@ class SandblasterState(StatePlacement):
 
 class SandblasterFaultTolerance(FaultTolerance):
     """Replicas recover in place. The coordinator gives a lost replica's portions to others by itself.
-
-    Attributes:
-        n_synchronized: how often this replica has come to where all read the same parameters; counted by the strategy.
-    """
+    ``n_synchronized``: how often this replica has come to where all read the same parameters; counted by the
+    strategy."""
 
     why_not_fault_tolerant = ""
     recovers_in_place = True

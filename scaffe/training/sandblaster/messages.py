@@ -70,11 +70,7 @@ def batch_of(feeds: Sequence[PortionFeed], given: Any, iteration: int) -> Batch:
 
 @message
 class Begin(Message):
-    """From the first worker's loop: all workers come to a phase now.
-
-    Attributes:
-        kind: "renew", "step" or "synchronize".
-    """
+    """From the first worker's loop: all workers come to a phase now. ``kind``: "renew", "step" or "synchronize"."""
 
     to = COORDINATOR
     phase: int

@@ -70,13 +70,11 @@ class Service:
         self._wake.set()
 
     def wait_for(self, condition: Callable[[], bool], what: str, timeout: float | None = None) -> None:
-        """Return when a condition on the parts holds.
+        """Return when a condition on the parts holds. Raises CommError if the thread has failed, or the time has
+        passed.
 
         Args:
             timeout: seconds; None for the communicator's patience.
-
-        Raises:
-            CommError: the thread has failed, or the time has passed.
         """
         started, limit = time.monotonic(), self._world.patience if timeout is None else timeout
         if self._thread is None:

@@ -19,15 +19,12 @@ CHOICES = ("sc-b", "sc-rs", "sc-obr")
 
 def look_up(name: str, algorithm: str, communicator: Communicator, on_device: bool = False,
             solver_type: str = "") -> type[Strategy]:
-    """The strategy of a name.
+    """The strategy of a name. Raises UserError, CommError on all ranks, if no strategy, or no algorithm, is called
+    that, or the strategy does not go with the solver's type.
 
     Args:
         on_device: whether nets compute on GPUs, which ``auto`` goes by too.
         solver_type: the solver's; "" or one that an update rule carries out goes with most strategies.
-
-    Raises:
-        UserError, CommError: on all ranks, if no strategy, or no algorithm, is called that, or the strategy does not go
-            with the solver's type.
     """
     communicator.algorithms.check(algorithm)
     wanted = next((own for own in _of_one_type() if strategies.get(own).roles.solver_type == solver_type), "")
@@ -79,13 +76,11 @@ def add_flags(flags: Flags) -> None:
 
 
 def check_flags(options: Namespace) -> None:
-    """Check that the chosen strategy has every flag that was given a value other than its default.
+    """Check that the chosen strategy has every flag that was given a value other than its default. Raises UsageError,
+    one line that names the flag and the strategies that have it.
 
     Args:
         options: the values of all flags. ``-strategy auto`` accepts the flags of every strategy that it may choose.
-
-    Raises:
-        UsageError: one line that names the flag and the strategies that have it.
     """
     own = {name: _flags_of(name) for name in strategies.names()}
     chosen = (*CHOICES, *_of_one_type()) if options.strategy == AUTO else (options.strategy,)

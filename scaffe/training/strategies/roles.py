@@ -97,13 +97,11 @@ class Roles:
         return Role.worker(communicator, options)
 
     def options_for(self, options: Any, kinds: Sequence[str | None]) -> Any:
-        """The options with which ranks are placed after a loss, or after others have joined.
+        """The options with which ranks are placed after a loss, or after others have joined. Raises ExpectedError on
+        all ranks, which cannot train.
 
         Args:
             kinds: what each of these ranks was, as a Role has it; None for one that has just joined.
-
-        Raises:
-            ExpectedError: on all ranks, which cannot train.
         """
         return options
 
@@ -129,10 +127,7 @@ def place_servers(communicator: Communicator, options: Any, n_servers: int) -> R
 
 class IntraReplica:
     """Intra-replica reduction where a replica is one rank: nothing to sum, gradients are complete after backward.
-
-    Attributes:
-        acts: whether it is to be called after layers.
-    """
+    ``acts``: whether it is to be called after layers."""
 
     acts = False
 

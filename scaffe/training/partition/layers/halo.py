@@ -37,11 +37,8 @@ class _Bordered(Redistribution):
 class Halo(_Bordered):
     """Own part of an image → what own outputs need: neighbours' borders, and padding beyond the image.
 
-    Backward sends the gradients of borders back to their owners, which add them.
-
-    Attributes:
-        is_awaited: whether the reader calls ``arrive``, and computes before it what needs no borders.
-    """
+    Backward sends the gradients of borders back to their owners, which add them. ``is_awaited``: whether the reader
+    calls ``arrive``, and computes before it what needs no borders."""
 
     is_awaited = False
 

@@ -109,11 +109,8 @@ class Redistribution(Layer):
 
 
 class RowsToWhole(Redistribution):
-    """Every rank's images to all ranks: (b, ...) → (G, ...).
-
-    Attributes:
-        is_awaited: whether the reader calls ``arrive``, and computes before it what needs own images alone.
-    """
+    """Every rank's images to all ranks: (b, ...) → (G, ...). ``is_awaited``: whether the reader calls ``arrive``, and
+    computes before it what needs own images alone."""
 
     is_awaited = False
     _coming: Request | None = None

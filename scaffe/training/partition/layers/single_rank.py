@@ -19,10 +19,7 @@ FILLED = ("inner_product_param", "convolution_param", "local_convolution_param",
 
 class Absent(Layer):
     """Stands for a layer on the ranks that do not have it: shapes are the layer's, memory is never touched.
-
-    Attributes:
-        whole_shapes: of the parameters, of which there is nothing here.
-    """
+    ``whole_shapes``: of the parameters, of which there is nothing here."""
 
     n_bottoms = n_tops = (1, None)
 

@@ -33,10 +33,7 @@ class Piece:
 @dataclass(frozen=True)
 class IndexMap:
     """Maps parts to the whole that they make up, one behind the other, where each and the whole are cut for the ranks.
-
-    Attributes:
-        area: elements of an image at each place.
-    """
+    ``area``: elements of an image at each place."""
 
     lengths: tuple[int, ...]
     area: int = 1

@@ -24,14 +24,11 @@ LEARNED = ("InnerProduct", "Convolution", "Deconvolution", "LocalConvolution", "
 
 
 def portions(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...]], columns: Columns) -> Found:
-    """The portions of a layer's parameters.
+    """The portions of a layer's parameters. Returns one entry a parameter; none where all parameters are whole.
 
     Args:
         length: of the whole bottom along the axis that is cut; any number where it is not.
         shapes: of the parameters that the rank has.
-
-    Returns:
-        one entry a parameter; none where all parameters are whole.
     """
     if layer.type == "InnerProduct":
         p = layer.inner_product_param
@@ -98,11 +95,7 @@ MOVE = "Move"
 
 @dataclass
 class BlobLayout:
-    """The layout of one blob while layers are rewritten.
-
-    Attributes:
-        how: in rows, in columns, or whole.
-    """
+    """The layout of one blob while layers are rewritten. ``how``: in rows, in columns, or whole."""
 
     name: str
     how: str

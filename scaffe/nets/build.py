@@ -138,7 +138,6 @@ class _Found:
     sharers: list[Blob] = field(default_factory=list)
 
 
-# -- parameters --------------------------------------------------------------------------------------------
 def _find_params(nodes: list[Node]) -> list[Param]:
     """The learnable blobs, each with the others of its name. Raises UserError for a shared name of other shapes."""
     found: list[_Found] = []
@@ -181,7 +180,6 @@ def _own_blobs(net: Net, trained: Net) -> list[Blob]:
             if id(blob) not in shared]
 
 
-# -- passes ------------------------------------------------------------------------------------------------
 def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
     rates = {id(blob): p.lr_mult for p in params for blob in (p.blob, *p.sharers)}
     specs = []

@@ -80,7 +80,6 @@ class Recorded:
             self._call(self._net.after_backward, down)
         self._n_passes += 1
 
-    # -- parts ---------------------------------------------------------------------------------------------
     def _run(self, way: str, layers: range, can: bool, bare: Callable[[], Any], whole: Callable[[], Any]) -> Any:
         """Run a stretch: layer by layer with ``whole``, or as ``bare`` was recorded, forward between its hooks."""
         if not can or self._n_passes < WARM_UP:

@@ -80,13 +80,13 @@ class FlatParams:
         else:
             flat = memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype)
             self._bind_data(flat, memory.is_same)
-            self._bind_diff(in_pages(self.n_elems, self.dtype))
+            self.bind_diff(in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:
         """Allocate new flat buffers and copy the parameters there. The gradients' old memory is freed before, and that
         of the parameters as soon as they are copied. ``allocate``: (n_elems, dtype) → flat array of zeros. The trainer
         passes the communicator's ``alloc``, so that ranks of one node can sum each other's gradients."""
-        self._bind_diff(None)
+        self.bind_diff(None)
         for name in ("data", "diff"):
             self.move_one(name, allocate)
 
@@ -96,7 +96,7 @@ class FlatParams:
         if name == "data":
             self._bind_data(memory)
         else:
-            self._bind_diff(memory)
+            self.bind_diff(memory)
 
     def _bind_data(self, data: np.ndarray, is_same: Callable[[np.ndarray, np.ndarray], bool] | None = None) -> None:
         self.trust_copies(False)
@@ -110,7 +110,7 @@ class FlatParams:
                 blob.bind_data(data[place])
         self.data, self.waits_on_host = data, self.waits_on_host and type(data) is np.ndarray
 
-    def _bind_diff(self, diff: np.ndarray | None) -> None:
+    def bind_diff(self, diff: np.ndarray | None) -> None:
         """Use these gradients; None: they have no memory until the next call."""
         for param, place in zip(self.params, self.slices, strict=True):
             for blob in (param.blob, *param.sharers):
@@ -119,10 +119,6 @@ class FlatParams:
             vars(self).pop("diff", None)
         else:
             self.diff = diff
-
-    def forget_diffs(self) -> None:
-        """Free the gradients' memory, for a net that runs forward alone."""
-        self._bind_diff(None)
 
     def divide(self, name: str, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
         """Divide a buffer: some intervals get memory by ``put``, the rest gets new memory. An interval without memory

@@ -72,7 +72,6 @@ class Net:
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 
-    # -- running -------------------------------------------------------------------------------------------
     def forward(self, start: int = 0, end: int | None = None) -> Any:
         """Run forward from layer ``start`` up to ``end``, inclusive (None: the last). Returns the sum of their weighted
         losses: a float, or on a device a number that ``float`` waits for. Raises UserError, a layer's error, with the
@@ -239,7 +238,6 @@ class Net:
         weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights, strict=False)}
         return [(name, self.blobs[name], weights.get(name, 0.0)) for name in self.output_names]
 
-    # -- parameters ----------------------------------------------------------------------------------------
     def node(self, name: str) -> Node:
         """The layer of that name. Raises KeyError."""
         for node in self.nodes:

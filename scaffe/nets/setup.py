@@ -1,17 +1,19 @@
-"""Builds nets, and the contexts they need, for the commands: from files and flags."""
+"""Builds nets, and the contexts and feeds they need, for the commands: from files and flags."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scaffe.data.feeds.layer_feed import ReaderOptions, Share
+from scaffe.data.feeds.feed import Feed
+from scaffe.data.feeds.layer_feed import GivenVisits, ReaderOptions, Share, layer_batch_size, open_layer_feed
+from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.flags import MOST, Flags, whole
 from scaffe.layers.base.context import Context, ParamMemory
@@ -19,11 +21,60 @@ from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
-from scaffe.nets.debug_info import log_values
-from scaffe.nets.feeds import feed_opener
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Parts
+from scaffe.nets.summary import log_values
 from scaffe.proto import caffe_pb2
+
+
+def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed | PortionFeed]:
+    """``Context.open_feed`` for one net.
+
+    Args:
+        share: this rank's share; its start may be moved until the first batch is requested.
+        seed: the run's seed, the same on every rank, so that crops and mirroring do not depend on the rank.
+    """
+    common = Stream(seed)
+
+    def open_feed(param: Any, context: Context) -> Feed | PortionFeed:
+        batch_size = layer_batch_size(param)
+        if context.phase == TRAIN:
+            share.batch = batch_size
+
+        def draw() -> int:
+            context.rng.skip(1)
+            return int(common.draw(1)[0])
+
+        reading = replace(options, allocate=options.allocate or context.kernels.batch_allocator())
+        if context.phase == TRAIN and share.portion is not None:
+            return PortionFeed(_anywhere(param, draw, reading), share.portion or batch_size, share.cache_bytes)
+        if context.phase == TRAIN and (fault := share.fault(batch_size)):
+            raise UserError(f"{fault}; change it, or train with -scal weak")
+        reading = replace(reading, gives_pixels=True)
+        return open_layer_feed(param, context.phase, share, draw, reading)
+
+    return open_feed
+
+
+def _anywhere(param: Any, draw: Callable[[], int],
+              reading: ReaderOptions) -> Callable[[Iterator[np.ndarray], int], Feed]:
+    """A function that opens a layer's feed at any visits, each time with the same random numbers."""
+    drawn: list[int] = []
+
+    def open_at(visits: Iterator[np.ndarray], n_elems: int) -> Feed:
+        before = iter(list(drawn))
+
+        def again() -> int:
+            number = next(before, None)
+            if number is None:
+                number = draw()
+                drawn.append(number)
+            return number
+
+        return open_layer_feed(param, TRAIN, GivenVisits(visits, n_elems), again, reading)
+
+    return open_at
+
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 READERS = ReaderOptions()

@@ -58,7 +58,10 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if in_arena and role.division is None:
         backed = StagedOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
-    net = _train_net(communicator, maker, role.division)
+    net: Net = together(communicator, maker.train_net)
+    if role.division is not None:
+        role.division.weigh_losses(net)
+    share_losses(net, communicator.rank, communicator.allgather_objects(lengths_of(net)))
     tests = together(communicator, lambda: maker.test_nets(net))
     if in_arena:
         fuse_layers(net, backward=True)
@@ -84,15 +87,6 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver
-
-
-def _train_net(communicator: Communicator, maker: NetMaker, division: Division | None) -> Net:
-    """The training net, whose losses count as many images as they are of."""
-    net: Net = together(communicator, maker.train_net)
-    if division is not None:
-        division.weigh_losses(net)
-    share_losses(net, communicator.rank, communicator.allgather_objects(lengths_of(net)))
-    return net
 
 
 def _backend(communicator: Communicator, param: Any, options: Namespace, role: Role) -> tuple[Compute, Any]:

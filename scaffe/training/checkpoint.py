@@ -89,7 +89,8 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     info(f"Restoring previous solver status from {path}")
     solver.iteration = state.iteration
     if state.learned_net:
-        model = _find_model(state.learned_net, Path(path))
+        model, beside = Path(state.learned_net), Path(path).parent / Path(state.learned_net).name
+        model = beside if not there(model) and there(beside) else model
         if state.model_checksum is not None and checksum(model) != state.model_checksum:
             raise UserError(f"{model}: damaged, or not the file that {path} was saved with: its checksum differs")
         load_weights(solver.net, model)
@@ -162,11 +163,6 @@ def tests_done(param: Any, iteration: int) -> int:
         return 0
     first = 0 if param.test_initialization else 1
     return int(max(-(-iteration // param.test_interval) - first, 0))
-
-
-def _find_model(learned_net: str, state: Path) -> Path:
-    beside = state.parent / Path(learned_net).name
-    return beside if not there(learned_net) and there(beside) else Path(learned_net)
 
 
 def whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.ndarray]:

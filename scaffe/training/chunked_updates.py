@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from scaffe.memory.problem.layer_groups import LayerGroup, chunks, compute_by_rows, large_groups, single_layers
-from scaffe.memory.problem.state import changing_in_forward, refreshed
+from scaffe.memory.problem.state import refreshed
 from scaffe.memory.problem.tensors import StateTensor
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import Executor
@@ -81,7 +81,8 @@ def _written(strategy: Strategy, recomputes: bool, bucket: Bucket, parameters: S
     """A bucket's parameters as a plan knows them: a server may write them too."""
     if strategy.eager.refreshes_parameters:
         return refreshed(parameters, strategy.eager.refresher(bucket) if recomputes else None)
-    return changing_in_forward(parameters) if strategy.eager.may_refresh_parameters else parameters
+    return replace(parameters, tensor=replace(
+        parameters.tensor, changes_in_forward=strategy.eager.may_refresh_parameters))
 
 
 def _update(solver: Solver, bucket: Bucket, place: slice) -> None:

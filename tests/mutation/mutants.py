@@ -158,7 +158,8 @@ MUTANTS = (
     Mutant("scaffe/memory/run/testing_nets.py", "self._release(self._done[step])", "pass", SPILLED),
     Mutant("scaffe/memory/backing/disk.py", "in self._shown & set(numbers)", "in set(numbers)", SPILLED),
     Mutant("scaffe/training/strategies/downpour.py", "self._local.fetch_all()", "pass", SPILLED),
-    *(Mutant("scaffe/training/chunked_updates.py", "changing_in_forward(parameters) if", "parameters if", tests)
+    *(Mutant("scaffe/training/chunked_updates.py", "changes_in_forward=strategy.eager.may_refresh_parameters", "",
+             tests)
       for tests in (SPILLED, REPLICAS)),
     *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.eager.taken)", "self._due = set()", tests)
       for tests in (SPILLED, REPLICAS)),

@@ -79,11 +79,6 @@ def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> St
     return replace(parameters, tensor=tensor, refresh=refresh or parameters.refresh)
 
 
-def changing_in_forward(parameters: StateTensor) -> StateTensor:
-    """The same of parameters that somebody may write right before a forward reads them."""
-    return replace(parameters, tensor=replace(parameters.tensor, changes_in_forward=True))
-
-
 def device_parameter_tensor(net: Net, group: LayerGroup, place: np.ndarray, backward: bool = True) -> StateTensor:
     """A group's parameters on a device, in memory that is bound to them.
 

@@ -125,7 +125,7 @@ def _forward_on_device(net: Net, memory: str, placement: str, activations: list[
     unmovable = unmovable_in_forward_on_device(net, activations)
     whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit, params = n_bytes(memory, whole), net.params
-    params.forget_diffs()
+    params.bind_diff(None)  # there is no backward
     if whole <= limit:
         if params.waits_on_host:
             params.move_one("data", params.zeros)

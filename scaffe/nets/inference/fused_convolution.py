@@ -88,7 +88,8 @@ def _absorb(nodes: Sequence[Node], group: Group, index: int) -> bool:
         return True
     if isinstance(node.layer, Eltwise):
         added = _other(node, group.y)
-        if group.added is not None or added is None or not _is_ready(nodes, added, group.members[0], index):
+        if group.added is not None or added is None or any(
+                is_in(added, each.tops) for each in nodes[group.members[0]:index]):  # it is not there by then
             return False
         group.added = added
         return True
@@ -104,11 +105,6 @@ def _other(node: Node, blob: Blob) -> Blob | None:
         return None
     others = [bottom for bottom in node.bottoms if bottom is not blob]
     return others[0] if len(others) == 1 else None
-
-
-def _is_ready(nodes: Sequence[Node], blob: Blob, head: int, index: int) -> bool:
-    """Whether the blob has, when layer ``head`` runs, the values that layer ``index`` reads."""
-    return not any(is_in(blob, node.tops) for node in nodes[head:index])
 
 
 def is_in(blob: Blob, blobs: Sequence[Blob]) -> bool:

@@ -101,7 +101,9 @@ class Inference:
             ends, inner = (self._per_image.ends, self._per_image.inner) if self._per_image is not None else ([], set())
             self._activations = Activations(net, [run.group for run in self._convolutions.values()], {*shown, *ends})
             self.hidden |= self._activations.names | inner
-            self.hidden = _unwritten(net, self.hidden)
+            owners = memory_owners(net, "shares_data")
+            written = {id(owners[id(blob)]) for name, blob in net.blobs.items() if name not in self.hidden}
+            self.hidden = {name for name in self.hidden if id(owners[id(net.blobs[name])]) not in written}
 
     def forward(self) -> float:
         """Run the net forward. Returns the loss, as ``Net.forward`` does; raises UserError as that does."""
@@ -174,13 +176,6 @@ class Inference:
         """The last layer that may run with layer ``index``."""
         last = index + self._net.nodes[index].n_fused
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
-
-
-def _unwritten(net: Net, names: Collection[str]) -> set[str]:
-    """The names whose blobs share memory with no blob outside of ``names``."""
-    owners = memory_owners(net, "shares_data")
-    written = {id(owners[id(blob)]) for name, blob in net.blobs.items() if name not in names}
-    return {name for name in names if id(owners[id(net.blobs[name])]) not in written}
 
 
 def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:

@@ -16,7 +16,6 @@ from scaffe.layers.kernels.plans import Workers
 from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference import per_image_prefix
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node
 
 CACHE_BYTES = 20 << 20  # activations that stay in the last cache beside weights
 
@@ -43,7 +42,10 @@ class PerImageParallelism:
         self.ends, self.inner = prefix.ends, prefix.inner
         self._nodes = [net.nodes[i] for i in prefix.members]
         self._images = self._nodes[0].bottoms[0]
-        self._sharers = self._written_sharers()
+        owners = memory_owners(net, "shares_data")  # layers whose tops share memory with a blob that the net keeps:
+        written = {id(owners[id(blob)]) for blob in (self._images, *(net.blobs[name] for name in self.ends))}
+        self._sharers = [node for node in self._nodes if node.layer.shares_data
+                         and id(owners[id(node.tops[0])]) in written]
         self._held, self._lock = threading.local(), forking.Lock()
         self._owner: _ThreadNet | None = None
         self._case, self._best = (Shape(), 0), 0  # images at a time, for this shape and number of threads
@@ -69,12 +71,6 @@ class PerImageParallelism:
         length = self._length(workers)
         starts = iter([min(start, self._n_images - length) for start in range(0, self._n_images, length)])
         workers.run(partial(self._take, starts, length))
-
-    def _written_sharers(self) -> list[Node]:
-        """Layers whose tops share memory with a blob that the net itself keeps."""
-        owners = memory_owners(self._net, "shares_data")
-        written = {id(owners[id(blob)]) for blob in (self._images, *(self._net.blobs[name] for name in self.ends))}
-        return [node for node in self._nodes if node.layer.shares_data and id(owners[id(node.tops[0])]) in written]
 
     @property
     def _n_images(self) -> int:

@@ -22,7 +22,7 @@ class PreparedSequence:
 
     def __init__(self, stop: int, blobs: Sequence[Blob], steps: Sequence[Step]) -> None:
         self.stop, self._blobs = stop, list({id(blob): blob for blob in blobs}.values())
-        self._shapes, self._memory = [blob.shape for blob in self._blobs], [blob.memory for blob in self._blobs]
+        self._shapes, self.memory = [blob.shape for blob in self._blobs], [(blob, blob.memory) for blob in self._blobs]
         self._nodes = [node for node, calls in steps for _ in range(len(calls))]
         first, *others = (calls for _, calls in steps)
         self._calls: PreparedCalls = sum(others, start=first)
@@ -30,9 +30,6 @@ class PreparedSequence:
     def is_valid(self) -> bool:
         """Whether the blobs have the shapes for which the calls were prepared, and this is the thread that did."""
         return self._calls.is_valid() and [blob.shape for blob in self._blobs] == self._shapes
-
-    def has_same_memory(self) -> bool:
-        return all(_is_same(blob.memory, memory) for blob, memory in zip(self._blobs, self._memory, strict=True))
 
     def run(self) -> None:
         """Run the calls. Raises UserError, with the layer's name, if one fails."""
@@ -82,7 +79,8 @@ class PreparedLayers:
         if found is not None and not found.is_valid():
             self.forget()
             return None
-        if found is not None and not found.has_same_memory():  # memory that has moved once may do so again
+        if found is not None and not all(_is_same(blob.memory, memory) for blob, memory in found.memory):
+            # memory that has moved once may do so again
             found = self._found[index] = None
         return found
 

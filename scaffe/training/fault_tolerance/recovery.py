@@ -83,17 +83,13 @@ class Recovery:
         found = self._take()
         if loss is not None:
             names = ", ".join(map(str, loss.ranks)) or "unknown"
+            times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
             log.warning(f"Lost of {n_ranks} ranks in iteration {found.iteration}: {names}; "
-                        f"{self._communicator.n_ranks} go on ({self._times()})")
+                        f"{self._communicator.n_ranks} go on ({sum(self._seconds.values()):.2f} s: {times})")
         else:
             log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")
         found.say_shares()
         return found
-
-    def _times(self) -> str:
-        """How long it has taken since this rank found the loss, and what it went to."""
-        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
-        return f"{sum(self._seconds.values()):.2f} s: {parts}"
 
     def _do(self, act: Act) -> Sequence[Place]:
         if act is Act.SHRINK:

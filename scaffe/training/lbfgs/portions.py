@@ -213,8 +213,6 @@ class Portions:
         self.counted.update(bundle)
         return True
 
-    # --- inside
-
     def _release(self, portion: int) -> None:
         """Have a portion wait again that a replica no longer computes, unless another computes, holds or sent it."""
         others = any(r.computing == portion for r in self._replicas.values())

@@ -9,8 +9,8 @@ from typing import Any
 
 from scaffe import log
 from scaffe.log import info
-from scaffe.nets.debug_info import log_values
 from scaffe.nets.net import Net
+from scaffe.nets.summary import log_values
 from scaffe.training.solver import Observer, Solver
 
 

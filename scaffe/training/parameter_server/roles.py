@@ -22,13 +22,13 @@ from scaffe.training.early_signals import NUMBERS
 from scaffe.training.fault_tolerance.options import keeps_copies
 from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress, RecoverableRank
 from scaffe.training.fault_tolerance.recovery_state_machine import NothingLeft, RecoveryStateMachine
-from scaffe.training.histories import gather_parts
 from scaffe.training.parameter_server.layout import Layout, ShardRule
 from scaffe.training.parameter_server.options import Consistency, add_servers_flag
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables
 from scaffe.training.strategies.roles import SERVER, Role, Roles, place_servers
 from scaffe.training.strategies.transfers import add_bucket_flag
 from scaffe.training.update_rules import UpdateRule, update_rules
+from scaffe.training.updater import gather_parts
 
 HISTORIES, STEPS, FINISH = range(3)
 TAG = 2

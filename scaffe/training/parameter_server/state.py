@@ -11,13 +11,13 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels.backend import is_device
 from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.fault_tolerance.recoverable import Part
-from scaffe.training.histories import HistoryPart, filled, gather_parts, updater_parts
 from scaffe.training.parameter_server import roles
 from scaffe.training.parameter_server.options import Consistency, MemoryAccounting
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables, layout_of
 from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.state_placement import FaultTolerance, StatePlacement
 from scaffe.training.strategies.transfers import Buckets
+from scaffe.training.updater import HistoryPart, filled, gather_parts, updater_parts
 
 
 class ServerState(StatePlacement):

@@ -15,7 +15,6 @@ from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.vision.local_convolution import fill_places
 from scaffe.nets.net_layer import Portion
-from scaffe.training.histories import gather_parts
 from scaffe.training.partition import sharding as s
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers import single_rank
@@ -27,6 +26,7 @@ from scaffe.training.partition.layers.interior import INTERIOR_FIRST, HaloOverla
 from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS, Redistribution, RowsToWhole
 from scaffe.training.partition.planner.image_shares import index_map_of, joined_axis
 from scaffe.training.partition.planner.rewrite import EVERYTHING, Rewritten, portions
+from scaffe.training.updater import gather_parts
 
 
 class RankParts:
@@ -77,7 +77,6 @@ class RankParts:
         place = self.group.columns(length)
         return int(place.stop - place.start)
 
-    # -- building ------------------------------------------------------------------------------------------
     def layer(self, param: Any, context: Context, bottoms: Sequence[Blob]) -> Layer | None:
         length = self._length(param)
         if param.name in self._net.redistributions:
@@ -98,7 +97,9 @@ class RankParts:
             return ProductByInputs(param, context, self.group, not self._is_training)
         if kind == s.CLASSES:
             return BY_CLASS[param.type](param, context, self.group, length)
-        if kind in (s.REPLICATED, s.BY_BANDS) and param.type == "BatchNorm" and self._takes_statistics(param, context):
+        if kind in (s.REPLICATED, s.BY_BANDS) and param.type == "BatchNorm" and not (
+                param.batch_norm_param.use_global_stats if param.batch_norm_param.HasField("use_global_stats") else
+                context.phase != TRAIN):  # statistics of what the ranks have different parts of
             return SharedNorm(param, context, self.group)
         if param.type == "Dropout" and context.phase == TRAIN and self._is_training:
             draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], s.CUTS.get(kind), length,
@@ -107,11 +108,6 @@ class RankParts:
             context.draws = draws
             return Dropout(param, context)
         return None
-
-    def _takes_statistics(self, param: Any, context: Context) -> bool:
-        """Whether a BatchNorm takes statistics of what the ranks have different parts of."""
-        p = param.batch_norm_param
-        return not p.use_global_stats if p.HasField("use_global_stats") else context.phase == TRAIN
 
     def _between(self, param: Any, context: Context, length: int) -> Redistribution:
         """A layer that moves a blob."""
@@ -133,7 +129,8 @@ class RankParts:
         lengths = tuple(self._lengths[name]() for name in param.bottom)
         is_along = s.AXES[cut] == joined_axis(param, n_axes)
         index_map = index_map_of(param, lengths) if is_along else None
-        tops = lengths[:1] * len(param.top) if index_map is None else index_map.tops_of(param.type)
+        tops = lengths[:1] * len(param.top) if index_map is None else (
+            (sum(lengths),) if param.type == "Concat" else index_map.lengths)
         self._lengths.update({name: lambda n=n: n for name, n in zip(param.top, tops, strict=True)})
         return None if index_map is None else CONCAT_AND_SLICE[param.type](param, context, self.group, index_map, cut)
 
@@ -169,7 +166,6 @@ class RankParts:
                 filled(values, filler, layer.context.rng)
                 blob.data[...] = portion.of(values)
 
-    # -- files ---------------------------------------------------------------------------------------------
     def portion(self, layer: str, blob: int) -> Portion | None:
         found = self._portions.get(layer)
         return found[blob] if found and not found[blob].is_whole else None

@@ -97,8 +97,6 @@ class Coordinator:
         for replica in self.portions.due():
             self._send(replica, messages.SendBundle(self._step, self.portions.sends(replica, self._clock())))
 
-    # --- inside
-
     def _begin(self, message: messages.Begin) -> None:
         self._phase = message
         kinds = {"renew": self.optimiser.renew, "step": lambda: self.optimiser.step(message.rate),

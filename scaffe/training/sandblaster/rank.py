@@ -19,11 +19,10 @@ from scaffe.collectives.server.vectors.commands import Command
 from scaffe.collectives.server.vectors.host import Host
 from scaffe.collectives.server.vectors.shard import STEADY_BLOCKS, Blocks, VectorShard
 from scaffe.training.early_signals import NUMBERS
-from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.descent import Lbfgs, Pairs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Objective, Orthantwise, Smooth
 from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
-from scaffe.training.lbfgs.two_loop import Pairs
 from scaffe.training.sandblaster.coordinator import Coordinator
 from scaffe.training.sandblaster.replica import COORDINATOR_RANK, Replica
 from scaffe.training.sandblaster.service import Service, own_messages

@@ -107,8 +107,6 @@ class Replica:
         """Note that the gradients hold a portion that waits for its verdict."""
         self.verdict, self._weight = False, weight
 
-    # --- inside
-
     def _begin(self, step: int) -> None:
         self.newest = step
         self._forget()
@@ -200,8 +198,6 @@ class Loop:
         self._service.run(lambda: self._replica.collect(vector, out))
         self._wait(lambda: self._replica.n_read == self._n_shards, f"{vector} from the shards")
         return out
-
-    # --- inside
 
     def _next(self, phase: int) -> Work | Take | None:
         replica = self._replica

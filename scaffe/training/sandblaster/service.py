@@ -98,8 +98,6 @@ class Service:
         if self._thread is not None:
             self._thread.join()
 
-    # --- inside
-
     def _look(self) -> bool:
         """Act on what has come, once. Returns whether anything had."""
         found = False

@@ -82,13 +82,17 @@ def check_flags(options: Namespace) -> None:
     Args:
         options: the values of all flags. ``-strategy auto`` accepts the flags of every strategy that it may choose.
     """
-    own = {name: _flags_of(name) for name in strategies.names()}
+    own: dict[str, dict[str, Flag]] = {}
+    for name in strategies.names():
+        flags = Flags("train", "")
+        strategies.get(name).roles.flags(flags)
+        own[name] = flags.flags
     chosen = (*CHOICES, *_of_one_type()) if options.strategy == AUTO else (options.strategy,)
     if not set(chosen) <= set(own):
         return  # an unknown one is refused where it is looked up
-    for flag in {flag.name: flag for flags in own.values() for flag in flags.values()}.values():
+    for flag in {flag.name: flag for each in own.values() for flag in each.values()}.values():
         if getattr(options, flag.name) != flag.default and not any(flag.name in own[name] for name in chosen):
-            users = ", ".join(name for name, flags in own.items() if flag.name in flags)
+            users = ", ".join(name for name, each in own.items() if flag.name in each)
             raise UsageError(f"train: -{flag.name} is a flag of {users}, not of -strategy {options.strategy}",
                              everywhere=True)
 
@@ -96,9 +100,3 @@ def check_flags(options: Namespace) -> None:
 def _of_one_type() -> list[str]:
     """The strategies for one type of solver alone, which ``auto`` may mean too."""
     return [name for name in strategies.names() if strategies.get(name).roles.solver_type]
-
-
-def _flags_of(name: str) -> dict[str, Flag]:
-    flags = Flags("train", "")
-    strategies.get(name).roles.flags(flags)
-    return flags.flags

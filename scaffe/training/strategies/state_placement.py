@@ -11,9 +11,9 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels.backend import is_device
 from scaffe.training.fault_tolerance.options import keeps_copies
 from scaffe.training.fault_tolerance.recoverable import Part, neighbours, parts
-from scaffe.training.histories import filled, gather_parts, updater_parts
 from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import ROOT
+from scaffe.training.updater import filled, gather_parts, updater_parts
 
 OwnedBy = Callable[[int], Sequence[slice]]
 """From a rank to the intervals of the flat buffers that it owns: it updates them, and holds their histories. No two

@@ -43,10 +43,6 @@ class IndexMap:
         """Where each part begins in the whole, and the end."""
         return list(accumulate(self.lengths, initial=0))
 
-    def tops_of(self, layer_type: str) -> tuple[int, ...]:
-        """The lengths of a Concat's or Slice's tops."""
-        return (sum(self.lengths),) if layer_type == "Concat" else self.lengths
-
     def pieces(self, n_ranks: int) -> list[Piece]:
         """All pieces, in the order of the whole."""
         found = []

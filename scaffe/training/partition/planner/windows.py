@@ -129,7 +129,8 @@ def window_of(layer: Any, kind: str) -> Windows | None:
     if layer.type in WINDOWED:
         return _of_convolution(filter_options(layer))
     if layer.type == "Deconvolution":
-        return _of_deconvolution(layer.convolution_param)
+        kernel, stride, pad, dilation = (numbers[0] for numbers in conv_geometry(layer.convolution_param, 2))
+        return Spread(dilation * (kernel - 1) + 1, stride, pad)
     return _of_pooling(layer.pooling_param) if layer.type == "Pooling" else None
 
 
@@ -159,11 +160,6 @@ def _of_convolution(p: Any) -> Window:
         return ConvSpec((1, 1, length), 1, kernel, stride, pad, dilation).out_spatial[0]
 
     return Window(BANDS, dilation[0] * (kernel[0] - 1) + 1, stride[0], pad[0], outputs)
-
-
-def _of_deconvolution(p: Any) -> Spread:
-    kernel, stride, pad, dilation = (numbers[0] for numbers in conv_geometry(p, 2))
-    return Spread(dilation * (kernel - 1) + 1, stride, pad)
 
 
 def _of_pooling(p: Any) -> Window:

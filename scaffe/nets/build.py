@@ -139,7 +139,6 @@ class _Found:
 
 
 def _find_params(nodes: list[Node]) -> list[Param]:
-    """The learnable blobs, each with the others of its name. Raises UserError for a shared name of other shapes."""
     found: list[_Found] = []
     named: dict[str, int] = {}
     for layer_index, node in enumerate(nodes):
@@ -173,7 +172,6 @@ def _share(owner: _Found, nodes: list[Node], node: Node, i: int, spec: Any) -> N
 
 
 def _own_blobs(net: Net, trained: Net) -> list[Blob]:
-    """The parameters of a test net that the training net lacks, each once."""
     shared = {id(blob) for blob, _ in net.sharers}
     n_theirs = {node.name: len(node.layer.blobs) for node in trained.nodes}
     return [blob for node in net.nodes for blob in node.layer.blobs[n_theirs.get(node.name, 0):]

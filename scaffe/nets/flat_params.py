@@ -149,7 +149,6 @@ class FlatParams:
 
     @property
     def places(self) -> Sequence[slice]:
-        """The intervals of the parameters that are one array each."""
         return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:

@@ -86,7 +86,6 @@ def _is_summed(nodes: Sequence[Node], node: Node) -> bool:
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:
-    """Fuse the following layers to this one, as many as possible."""
     node = nodes[index]
     for place in range(index + node.n_fused + 1, len(nodes)):
         following = nodes[place]

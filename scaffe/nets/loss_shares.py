@@ -71,7 +71,6 @@ def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
 
 
 def _sums(node: Node) -> bool:
-    """Whether a loss that is one number is a sum over images, not a mean."""
     param = node.param
     if param.type == "Reduction":
         return bool(param.reduction_param.operation != MEAN)

@@ -140,7 +140,6 @@ class Net:
             first.ran_fused = False
 
     def _forward_fused(self, nodes: list[Node]) -> None:
-        """Forward a layer, and those fused to it if there are some, in one pass."""
         node, layer = nodes[0], nodes[0].layer
         for each in nodes:
             with each.named():
@@ -199,7 +198,6 @@ class Net:
         return range(index, index + 1)
 
     def _backward_params(self, index: int) -> None:
-        """The first step of a layer's divided backward."""
         node = self.nodes[index]
         with node.named():
             node.expect_shapes()
@@ -271,7 +269,6 @@ class Net:
         return {key: found[owner] for key, owner in keys.items() if owner in found}
 
     def _named_alike(self, other: Net) -> Iterator[tuple[Node, Blob, Blob]]:
-        """For each layer that both nets have, each of its parameters in this net and in the other."""
         theirs = by_name(other.nodes)
         for name, ours in by_name(self.nodes).items():
             for node, their in zip(ours, theirs.get(name, ()), strict=False):

@@ -129,7 +129,6 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether the layer has no bottoms, as data layers and inputs have none."""
         return not self.bottoms
 
     def reshape(self) -> None:
@@ -161,7 +160,6 @@ class Node:
             self.layer.backward_rows(rows, diffs, self.tops, self.bottoms)
 
     def set_weights(self) -> None:
-        """Write the loss weights into the tops' diffs, where backward starts from them."""
         for top, weight in zip(self.tops, self.loss_weights, strict=False):
             if weight:
                 top.diff_flat[:] = weight * self.loss_scale * self.share.gradient

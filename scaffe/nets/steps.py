@@ -30,7 +30,6 @@ class Steps:
         return range(first, first + 1 + (layer in self.divided))
 
     def updates(self, layer: int) -> range:
-        """The update steps that follow a layer's backward, without those of blocks of rows."""
         first = self.backward(layer).stop
         return range(first, first + self.n_updates.get(layer, 0))
 
@@ -41,7 +40,6 @@ class Steps:
                      if owner == layer)
 
     def blocks(self, layer: int) -> list[tuple[int, int]]:
-        """The blocks of rows that follow a layer's backward, in order, each as (its layer, its number)."""
         return [(owner, block) for owner in sorted(self.behind, reverse=True)
                 for block, place in enumerate(self.behind[owner]) if place == layer]
 

@@ -57,7 +57,6 @@ def save_hdf5(net: Net, path: str | Path) -> None:
 
 def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path,
           only: Collection[int] | None = None) -> None:
-    """Copy layers of a file into the net's blobs, or only into those of these ids."""
     nodes = {node.name: [node] for node in net.nodes} | by_name(net.nodes)
     for name, _, arrays in layers:
         if name not in nodes:

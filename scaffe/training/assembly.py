@@ -214,14 +214,12 @@ def _test_sources(param: Any) -> list[tuple[Any, str]]:
 
 
 def _selection(state: Any, phase: str) -> Selection:
-    """Of a state in the solver, or of None where it has none."""
     if state is None:
         return Selection(PHASES[phase], None)
     return Selection(PHASES[phase], state.level if state.HasField("level") else None, tuple(state.stage))
 
 
 def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
-    """The solver's one training net, and its name for error messages."""
     given = [f for f in fields if param.HasField(f)]
     if len(given) != 1:
         raise UserError(f"the solver must give one of {', '.join(fields)}; it gives {', '.join(given) or 'none'}")
@@ -230,6 +228,5 @@ def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
 
 
 def _read_net(name: str) -> tuple[Any, str]:
-    """The net that a solver names, and its file's path."""
     path = path_of(name)
     return graph.read_net(path), path

@@ -128,7 +128,6 @@ def read_on(solver: Solver, batches_read: int | None) -> None:
 
 
 def _place_in_data(solver: Solver) -> dict[str, int]:
-    """The seed that orders the data, and how many batches the training net has read."""
     if not solver.shares:
         return {}
     read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size)
@@ -176,7 +175,6 @@ def whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.
 
 
 def _name_of(solver: Solver, param: Param) -> tuple[str, int]:
-    """A parameter's layer, and its number among the layer's."""
     node = solver.net.nodes[param.layer_index]
     return node.name, next(i for i, blob in enumerate(node.layer.blobs) if blob is param.blob)
 

@@ -86,6 +86,5 @@ def _written(strategy: Strategy, recomputes: bool, bucket: Bucket, parameters: S
 
 
 def _update(solver: Solver, bucket: Bucket, place: slice) -> None:
-    """Update a bucket, or a block of its rows, before all layers' backward has run."""
     rate = solver.rates.before(solver.iteration)
     solver.strategy.eager.update_in_backward(replace(bucket, place=place), rate, solver.iteration)

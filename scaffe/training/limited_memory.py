@@ -58,7 +58,6 @@ def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -
 
 
 def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
-    """The bytes that training takes without a limit, and the limit."""
     refuse_half_types(solver.net)
     activations = activation_tensors(solver.net)
     whole = _taken_on_host(solver, activations) + sum(each.tensor.n_bytes for each in activations)

@@ -60,7 +60,6 @@ def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
 
 
 def _shapes(param: Any, options: Namespace) -> tuple[list[LayerShape], int]:
-    """The layers of the whole training net, and its batch. The net is built for this once, without parameters."""
     net = NetMaker(param, options, load_kernels(1), Stream(0), Share(), fills=False).train_net()
     try:
         return shapes_of(net), images_of(net)

@@ -209,7 +209,6 @@ class Solver:
         self.check_losses()
 
     def update(self) -> None:
-        """End an iteration whose gradients are summed."""
         self.strategy.apply(self._rate, self.iteration)
         self.iteration += 1
 
@@ -227,7 +226,6 @@ class Solver:
             self.strategy.fault_tolerance.guard(partial(getattr(observer, event), self, *values))
 
     def close(self) -> None:
-        """Close the nets, which ends their readers."""
         for net in (self.net, *self.test_nets):
             net.close()
 

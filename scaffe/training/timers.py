@@ -69,7 +69,6 @@ class Timers:
             self._count(name, ended - started, compiling_seconds(started, ended))
 
     def _count(self, name: str, elapsed: float, compiling: float) -> None:
-        """Close the innermost activity."""
         inner_elapsed, inner_compiling = self._inner.pop()
         own_compiling = compiling - inner_compiling
         self.seconds[name] += elapsed - inner_elapsed - own_compiling

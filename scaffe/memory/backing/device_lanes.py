@@ -120,11 +120,9 @@ class PinnedPlaces:
         self._moved: dict[int, np.ndarray] = {}
 
     def __getitem__(self, number: int) -> np.ndarray:
-        """A tensor's place, uint8. Raises KeyError if it has none."""
         return self._persistent[number] if number in self._persistent else self._moved[number]
 
     def move(self, numbers: Collection[int]) -> None:
-        """Have places for these, and no others but those that keep theirs."""
         wanted = sorted(number for number in numbers if number not in self._persistent)
         if wanted != list(self._moved):
             self._moved.clear()

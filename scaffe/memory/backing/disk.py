@@ -82,7 +82,6 @@ class FilePersistentTensors(PersistentTensors):
             self._shown.add(number)
 
     def release(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors: the file has them. Raises OSError."""
         for number in self._shown & set(numbers):
             array = self._pages.arrays[number]
             dismiss(address(array), array.nbytes)

@@ -45,7 +45,6 @@ class FreePieces:
         return found
 
     def take_within(self, start: int, end: int) -> list[Piece]:
-        """Take all pieces that lie between two addresses, in their order."""
         found = sorted((at, n_bytes) for kind in (self._units, self._others) for n_bytes, at in kind
                        if start <= at < end)
         for at, n_bytes in found:
@@ -72,7 +71,6 @@ class FreePieces:
         return found
 
     def _divide_unit(self) -> None:
-        """Let a unit of the shortest piece of units be divided from now on."""
         length, start = self._units.pop(0)
         if length > self._unit:
             insort(self._units, (length - self._unit, start))

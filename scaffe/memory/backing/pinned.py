@@ -68,7 +68,6 @@ class DeviceMover:
             self._waits.end()
 
     def wait_all(self) -> None:
-        """See ArrayMover: the host does not wait."""
         for number in list(self._open):
             self.wait(number)
         for name, lane in ((OUT, self._out), (BACK, self._back), (WAITS, self._waits)):
@@ -79,7 +78,6 @@ class DeviceMover:
         return None
 
     def close(self) -> None:
-        """See ArrayMover: wait until no copy reads or writes the tensors."""
         for lane in (self._out, self._back):
             lane.stream.synchronize()
 

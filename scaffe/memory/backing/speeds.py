@@ -35,7 +35,6 @@ def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwid
 
 
 def _known(place: Path) -> dict[str, list[float]]:
-    """What the file says; nothing if it is not there, or is not readable."""
     with suppress(ValueError, TypeError, AttributeError):
         return {key: [float(out), float(back)] for key, (out, back) in json.loads(read(place) or b"{}").items()
                 if min(float(out), float(back)) > 0}

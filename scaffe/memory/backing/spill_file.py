@@ -90,7 +90,6 @@ class SpillFile:
             at += n_moved
 
     def close(self) -> None:
-        """Close the file, which gives its disk blocks back."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

@@ -154,7 +154,6 @@ class _Offload(NamedTuple):
 
 
 def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Offload]:
-    """All choices that take tensors out of memory, the cheapest first."""
     found = []
     for number, tensor in enumerate(iteration.tensors):
         costs = dict[Choice, float]()

@@ -47,7 +47,6 @@ def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) ->
 
 
 def _meet(mine: Intervals, others: Intervals) -> bool:
-    """Whether an interval of one tensor and one of another have a step in common."""
     return any(first <= until and since <= final for first, final in mine for since, until in others)
 
 

@@ -40,12 +40,10 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
 
 
 def _total(iteration: Iteration, stays: Collection[int]) -> int:
-    """Bytes of the pinned tensors and of the buffers for the others."""
     return sum(iteration.tensors[i].n_bytes for i in stays) + 2 * _peak(iteration, stays)[0]
 
 
 def _peak(iteration: Iteration, stays: Collection[int]) -> tuple[int, int]:
-    """The most bytes of tensors that are not pinned which a step uses, and that step."""
     n_bytes = [0] * len(iteration.seconds)
     for number, tensor in enumerate(iteration.tensors):
         if number not in stays:

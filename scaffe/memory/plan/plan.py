@@ -119,7 +119,6 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
 
 
 def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
-    """Where tensors are between two iterations."""
     return [ABSENT if not tensor.is_persistent else IN_STORE if choice is Choice.MOVE else VALID
             for tensor, choice in zip(iteration.tensors, plan.choices, strict=True)]
 

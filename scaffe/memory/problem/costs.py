@@ -129,7 +129,6 @@ def _is_whole(array: np.ndarray) -> bool:
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """What a container, or an object of this package that belongs to a layer, holds."""
     if isinstance(value, (list, tuple)):
         yield from value
         return

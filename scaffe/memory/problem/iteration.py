@@ -60,7 +60,6 @@ class Tensor:
 
     @property
     def begins(self) -> tuple[int, ...]:
-        """The steps that write it anew, if it is not persistent."""
         return self.backward if self.is_transient else (self.forward or self.backward)[:1]
 
     @property

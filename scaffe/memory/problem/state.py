@@ -124,7 +124,6 @@ def _named(net: Net, group: LayerGroup, what: str) -> str:
 
 
 def _uses(net: Net, group: LayerGroup) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The steps of forward, and those of backward, that use a group's parameters."""
     layers = layers_of(net, group)
     backward = {step for layer in layers for step in backward_steps(net, layer)}
     return (tuple(sorted({step for layer in layers for step in forward_group(net, layer)})),

@@ -140,7 +140,6 @@ def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
 
 
 def _reading_steps(net: Net, index: int) -> Sequence[int]:
-    """The steps of a layer's backward that read its bottoms' data."""
     if index in net.steps.behind:
         return net.steps.rows(index)
     return net.steps.backward(index)[:1] if index in net.steps.divided else backward_steps(net, index)

@@ -87,13 +87,11 @@ class ChunkedState(Generic[G]):
         return tuple(found)
 
     def numbers(self, executor: Executor) -> tuple[range, range]:
-        """The tensors' numbers in an executor's plan: of parameters and gradients, and of histories."""
         first = len(executor.tensors) - len(self.tensors)
         histories = first + self._n_parameters
         return range(first, histories), range(histories, len(executor.tensors))
 
     def parameters(self, executor: Executor) -> dict[int, StateTensor]:
-        """The parameters that may be offloaded, by number in an executor's plan."""
         return {number: each for number, each in zip(self.numbers(executor)[0], self.tensors, strict=False)
                 if each.tensor.forward}
 

@@ -75,7 +75,6 @@ class Executor(Tier):
         self._persistent.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
-        """See Tier: wait for moves, and begin others. Raises UserError if a move failed, or a blob grew."""
         if step == 0:
             self._begin()
         for action in self.plan.before[step] if self.plan else ():
@@ -91,7 +90,6 @@ class Executor(Tier):
         self.clock.begin(step)
 
     def after(self, step: int) -> None:
-        """See Tier: drop what is no longer needed, begin to offload, and update parameters."""
         self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)

@@ -89,7 +89,6 @@ class LimitedNet:
                 f"{found.slowdown:.2f}x")
 
     def spent(self) -> str:
-        """What was moved so far, in one line."""
         moved = f"{shown(self.mover.offloaded)} written, {shown(self.mover.fetched)} read back"
         if not self.mover.holds_host:
             return moved

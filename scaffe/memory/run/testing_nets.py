@@ -51,7 +51,6 @@ class SequentialFetch(Tier):
 
 
 def _reads(test: Net, trained: Net, state: Mapping[int, StateTensor]) -> list[set[int]]:
-    """For each step, the numbers of the parameters that it reads."""
     numbers: dict[int, set[int]] = {}
     for number, each in state.items():
         for blob in (blob for layer in each.layers for blob in trained.nodes[layer].layer.blobs):

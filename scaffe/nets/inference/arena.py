@@ -94,7 +94,6 @@ class Activations:
                 for part, start, lifetime in zip(self._parts.values(), offsets, lifetimes, strict=True)]
 
     def _merge(self, group: Group) -> None:
-        """Place a group's sum over the blob that it adds, if nobody reads that one afterwards."""
         added, y = group.added, group.y
         if added is None or added.shape != y.shape or (added.dtype, added.channels_last) != (y.dtype, y.channels_last):
             return

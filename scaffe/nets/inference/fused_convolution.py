@@ -154,7 +154,6 @@ class FusedConvolution:
         return x.shape == self._shape and (added is None or added.shape == y.shape)
 
     def prepare_calls(self) -> PreparedCalls | None:
-        """The prepared calls of the group for its blobs' present memory; None if the plan has none."""
         if self.plan is None:
             return None
         x, y, *added = (blob.data_flat for blob in self.blobs)
@@ -173,7 +172,6 @@ class FusedConvolution:
             self._seen = writes
 
     def _update_plan(self) -> None:
-        """Make a plan for the present shapes if they have changed, and lay out weights that have."""
         self._reshape()
         if self.group.x.shape != self._shape:
             self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None

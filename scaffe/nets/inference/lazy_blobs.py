@@ -127,7 +127,6 @@ class LazyBlobs:
         return self._keys.get(name) in self._left
 
     def compute(self, name: str) -> None:
-        """Compute a skipped blob, and those that share its memory, in the net."""
         if not self.holds(name):
             return
         group = self._left.pop(self._keys[name])
@@ -170,7 +169,6 @@ class LazyBlobs:
         return groups
 
     def _watch(self, writes: list[Writes]) -> None:
-        """Watch for writes to the roots, from which the blobs are computed."""
         self._watched, self._written = writes, {}
         for root, each in zip(self._roots, writes, strict=True):
             each.watch(self)

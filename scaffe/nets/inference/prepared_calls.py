@@ -32,7 +32,6 @@ class PreparedSequence:
         return self._calls.is_valid() and [blob.shape for blob in self._blobs] == self._shapes
 
     def run(self) -> None:
-        """Run the calls. Raises UserError, with the layer's name, if one fails."""
         n_done = self._calls.run()
         if n_done < len(self._nodes):
             with self._nodes[n_done].named():

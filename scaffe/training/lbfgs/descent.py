@@ -160,7 +160,6 @@ class Lbfgs:
     _downhill: str = GRADIENTS[0]
 
     def renew(self) -> Requests:
-        """Evaluate at x: at the start, and for another batch."""
         self.value, self.loss, _ = yield from self._evaluate(X, self._g)
         self._downhill, made = self.objective.downhill(self._g)
         basis = self._basis()
@@ -180,7 +179,6 @@ class Lbfgs:
             self.pairs.clear()
 
     def _search(self, length: float) -> Requests:
-        """One line search. Returns whether it moved x, or need not."""
         factors, slope = self._direction()
         norm = self._gram(self._downhill, self._downhill) ** 0.5
         self.progress.slope_norm, self.progress.step = norm, 0.0

@@ -82,7 +82,6 @@ class Wolfe:
             before = here
 
     def _zoom(self, low: Point, high: Point) -> Search:
-        """Shrink an interval that holds good steps; ``low`` is the end of the smaller value."""
         self.low, spans = low, [math.inf, math.inf]
         while self.n_trials < self._rules.max_trials:
             span = abs(high.step - low.step)

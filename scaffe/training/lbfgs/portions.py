@@ -34,7 +34,6 @@ class StragglerStatistics:
         self._usual[replica] = usual + NEW * (min(seconds, 4 * usual) - usual)  # one long stop says little of speed
 
     def arrived(self, seconds: float) -> None:
-        """Note how long a bundle was on its way."""
         self._way = max(seconds, self._way + NEW * (seconds - self._way))
 
     def is_overdue(self, replica: int, since: float, n_fenced: int, now: float) -> bool:
@@ -107,7 +106,6 @@ class Portions:
 
     @property
     def replicas(self) -> list[int]:
-        """Those that take part, ascending."""
         return sorted(self._replicas)
 
     @property
@@ -191,7 +189,6 @@ class Portions:
         return True
 
     def due(self) -> list[int]:
-        """The replicas that are to send their bundles: those that are full, and all once no portion waits."""
         return [name for name in self.replicas if (bundle := self._replicas[name].bundle)
                 and (len(bundle) >= self.per_bundle or not self._waiting)]
 

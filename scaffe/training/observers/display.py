@@ -35,7 +35,6 @@ def by_name(net: Net, values: Sequence[float]) -> dict[str, float]:
 
 
 def _lengths(net: Net) -> list[tuple[str, int, float]]:
-    """Each output with how many of its elements are logged, and its loss weight."""
     shares = net.shares.outputs
     return [(name, shares.get(name, (1.0, blob.n_elems))[1], weight) for name, blob, weight in net.outputs()]
 

@@ -108,7 +108,6 @@ class MemoryAccounting:
 
     @classmethod
     def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> MemoryAccounting:
-        """The accounting of a run with a table for each bucket."""
         n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
         roles = Roles.of(replica.world.topology, how.n_servers)
         return cls(how, roles, len(buckets), n_bytes, replica.updater.rule.n_histories, in_file)

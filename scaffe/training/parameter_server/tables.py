@@ -60,7 +60,6 @@ class Tables:
         self._world.barrier()
 
     def _load(self, index: int, whole: np.ndarray | None) -> None:
-        """Give every shard its part of one history, which rank 0 has, and every second copy as well."""
         for table, place in zip(self.tables, self.layout.places, strict=True):
             held = [(start, own[index]) for start, own in [self.server.histories(table), *self.server.copies(table)]
                     if own]

@@ -84,7 +84,6 @@ class Group:
         self.communicator.allreduce(array.reshape(-1))
 
     def max(self, array: np.ndarray) -> None:
-        """The largest of each element over the ranks, in place."""
         self.communicator.allreduce(array.reshape(-1), "max")
 
     def swap(self, sent: np.ndarray, received: np.ndarray) -> None:

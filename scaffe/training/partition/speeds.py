@@ -78,7 +78,6 @@ def cut_alike(lengths: Sequence[int], n_elems: int) -> list[slice]:
 
 
 def _shared(ranks: Ranks) -> float:
-    """How many ranks share a port."""
     return max(min(ranks.ranks_per_node, ranks.n_ranks) / ranks.machine.ports, 1)
 
 
@@ -97,7 +96,6 @@ def timed(layers: Sequence[LayerShape], net: Net, communicator: Communicator) ->
 
 
 def _slowest(communicator: Communicator, work: Callable[[], None]) -> float:
-    """Seconds of the median time, on the slowest rank."""
     taken = []
     for _ in range(N_TIMES + 1):  # the first is not counted
         communicator.barrier()

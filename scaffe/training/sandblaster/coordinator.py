@@ -74,7 +74,6 @@ class Coordinator:
         self.seconds += time.thread_time() - started
 
     def lose(self, replica: int) -> None:
-        """Give a dead replica's undelivered portions to others, and wait for it no longer."""
         self.portions.leave(replica)
         self._members.discard(replica)
         self._idle.discard(replica)
@@ -167,7 +166,6 @@ class Coordinator:
         self._send(source, messages.Verdict(message.step, message.portion, keeps))
 
     def _is_taken(self) -> None:
-        """Go on if all replicas have the parameters that they were to read."""
         if self._is_reading and self._taken >= self._members:
             self._is_reading = False
             self._go_on(None)

@@ -132,7 +132,6 @@ class Rank:
         return self.coordinator
 
     def start(self) -> None:
-        """Begin to carry messages; all ranks have their parts by then."""
         parts = {m.SHARD: self.host, m.REPLICA: self.replica}
         handles: dict[str, Any] = {name: part.handle for name, part in parts.items() if part is not None}
         if self.coordinator is not None:
@@ -161,7 +160,6 @@ class Rank:
         self.finish()
 
     def finish(self) -> None:
-        """Stop; called by all ranks, workers when they are in step."""
         if self.coordinator is not None:
             for shard in self.layout.shards:
                 self.service.run(partial(self.service.post.send, shard, m.Close()))

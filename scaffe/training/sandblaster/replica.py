@@ -92,7 +92,6 @@ class Replica:
             self._send(shard, m.Read(step), None)
 
     def collect(self, vector: str, out: np.ndarray) -> None:
-        """Ask all shards for a whole vector."""
         self._asked, self._target, self._wanted = -1, out, [slice(0, len(out))]
         for shard in self._intervals:
             self._send(shard, m.Give(vector), None)
@@ -104,7 +103,6 @@ class Replica:
             self._send(shard, m.Load(vector, n_elems), whole[place].copy() if n_elems else None)
 
     def finished(self, weight: float) -> None:
-        """Note that the gradients hold a portion that waits for its verdict."""
         self.verdict, self._weight = False, weight
 
     def _begin(self, step: int) -> None:
@@ -183,7 +181,6 @@ class Loop:
         return self._replica.over.pop(phase)
 
     def wish(self, level: int) -> None:
-        """Ask that all replicas do something after the same iteration; a later phase's ``Over`` says what."""
         self._say(Wish(level))
 
     def load(self, vector: str, whole: np.ndarray) -> None:
@@ -193,7 +190,6 @@ class Loop:
         self._wait(lambda: self._replica.n_loaded == self._n_shards, f"the shards to take {vector}")
 
     def collect(self, vector: str, out: np.ndarray) -> np.ndarray:
-        """Copy a whole vector from the shards into ``out``, between two phases."""
         self._replica.n_read = 0
         self._service.run(lambda: self._replica.collect(vector, out))
         self._wait(lambda: self._replica.n_read == self._n_shards, f"{vector} from the shards")

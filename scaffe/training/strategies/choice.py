@@ -98,5 +98,4 @@ def check_flags(options: Namespace) -> None:
 
 
 def _of_one_type() -> list[str]:
-    """The strategies for one type of solver alone, which ``auto`` may mean too."""
     return [name for name in strategies.names() if strategies.get(name).roles.solver_type]

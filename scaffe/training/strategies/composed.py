@@ -74,14 +74,12 @@ class Composed(Strategy):
                 self.gradients.completed(index)
 
     def gradients_ready(self) -> None:
-        """Wait for the sums, and give them to the ranks that keep copies."""
         for index in self.replica.intra_replica.finish():
             self.gradients.completed(index)
         self.gradients.finish()
         self.copies.exchange()
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Update on the root, and where a copy is kept; the other ranks' parameters are stale from here on."""
         replica = self.replica
         if replica.updater.everything:
             clips, diff = replica.updater.param.clip_gradients >= 0, replica.net.params.diff

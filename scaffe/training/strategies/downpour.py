@@ -135,7 +135,6 @@ class Downpour(ServerStrategy):
         super().synchronize_parameters()
 
     def _waits(self, iteration: int) -> bool:
-        """Whether this replica waits for the one that trains alone first."""
         return iteration < self._warm_start and self.replica.communicator.rank > 0
 
     def _fetch(self, iteration: int, is_warm: bool) -> None:
@@ -160,7 +159,6 @@ class Downpour(ServerStrategy):
             batch.prefetch()
 
     def _advance_one(self, bucket: Bucket, number: int, iteration: int) -> None:
-        """Do for one table what ``apply`` does for all."""
         self._advance([number], iteration, partial(self._local.update_ahead, bucket.place, self._rate,
                                                    int(self._n_updates)))
 

@@ -110,7 +110,6 @@ class Roles:
         raise NotImplementedError
 
     def server(self, role: Role, param: Any, options: Any) -> RecoverableRank:
-        """Make what such a rank is where ranks may be lost; arguments as for ``serve``."""
         raise NotImplementedError
 
 

@@ -43,7 +43,6 @@ class NextBroadcasts(bucketed.Broadcasts):
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
-        """If a bucket begins with this layer, wait for it and post the next one."""
         super().wait_for(layer_index)
         if layer_index in self.buckets.by_first_layer:
             self._post_next()

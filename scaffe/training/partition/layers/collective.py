@@ -68,7 +68,6 @@ class SharedNorm(BatchNorm):
 
 
 def _spread(numbers: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """A number a channel, to be broadcast over x, (N, C, ...)."""
     return numbers.astype(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2))
 
 
@@ -194,7 +193,6 @@ class SharedDraws:
         return np.moveaxis(own, 2, AXES[self._cut] + 1).swapaxes(0, 1).reshape(-1)
 
     def _of_replica(self, n_images: int, image: Sequence[int]) -> np.ndarray:
-        """The numbers of the replica's images: (n_images, ranks of the replica, *image)."""
         n_ranks = self._group.n_ranks
         n_all = n_ranks * self._n_replicas
         most, own = -(-self._batch // n_all), len(range(self._replica * n_ranks, self._batch, n_all))

@@ -119,7 +119,6 @@ class Crop(_Bordered):
 
 
 def _common(one: slice, other: slice) -> slice:
-    """What two intervals have in common; one of no length if nothing."""
     start = max(one.start, other.start)
     return slice(start, max(min(one.stop, other.stop), start))
 

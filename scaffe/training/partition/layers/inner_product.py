@@ -123,7 +123,6 @@ class ProductByInputs(Layer):
             self._backward_weights(bottom[0])
 
     def _backward_data(self, bottom: Blob) -> None:
-        """The sum over the outputs' chunks, in their order."""
         weights, gradient = weights_for_backward(self.blobs[0]), bottom.diff_flat
         for chunk in self.chunks:
             self._arrive(chunk)
@@ -145,7 +144,6 @@ class ProductByInputs(Layer):
         return weights if len(self.chunks) == 1 else weights[chunk.place]
 
     def _arrive(self, chunk: Chunk) -> None:
-        """Wait until the gradient is here of all images."""
         if chunk.coming is not None:
             self._group.wait(chunk.coming, f"gather {self.param.name}")
         chunk.coming = None

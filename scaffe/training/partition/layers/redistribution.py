@@ -47,7 +47,6 @@ class Redistribution(Layer):
         self._under_way = self.start_back(top)
 
     def start_back(self, top: Blob) -> Request:
-        """Start to send the top's gradient."""
         raise NotImplementedError
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
@@ -84,14 +83,12 @@ class Redistribution(Layer):
         return np.zeros(self.blocks_shape(shape), self.context.dtype)
 
     def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
-        """Write each rank's part of a blob to its block."""
         whole = self.front(whole)
         for rank, block in enumerate(blocks):
             place = self.place(rank)
             block[:, :place.stop - place.start] = whole[:, place]
 
     def join(self, blocks: np.ndarray, whole: np.ndarray) -> None:
-        """Write each rank's block to its part of a blob."""
         whole = self.front(whole)
         for rank, block in enumerate(blocks):
             place = self.place(rank)
@@ -126,13 +123,11 @@ class RowsToWhole(Redistribution):
             self.group.gather(top[0].data_flat)
 
     def arrive(self) -> None:
-        """Wait for other ranks' images."""
         if self._coming is not None:
             self.group.wait(self._coming, f"gather {self.param.name}")
         self._coming = None
 
     def start_back(self, top: Blob) -> Request:
-        """Reduce-scatter the partial gradients."""
         return self.group.iscatter_sum(top.diff_flat)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
@@ -153,7 +148,6 @@ class CutToWhole(Redistribution):
         self.join(self._blocks.array, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
-        """Reduce-scatter the partial gradients."""
         self.split(top.diff, self._blocks.array)
         return self.group.iscatter_sum(self._blocks.array)
 
@@ -180,7 +174,6 @@ class RowsToCut(Redistribution):
         self.put_rows(self._received, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
-        """Exchange the gradient's blocks back."""
         self.take_rows(top.diff, self._sent)
         return self.group.iswap(self._sent, self._received)
 
@@ -205,7 +198,6 @@ class CutToRows(Redistribution):
         self.join(self._received, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
-        """Exchange the gradient's blocks back."""
         self.split(top.diff, self._sent)
         return self.group.iswap(self._sent, self._received)
 

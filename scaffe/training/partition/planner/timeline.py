@@ -74,7 +74,6 @@ class Port:
         return self.busy
 
     def post(self, at: float, whose: str, seconds: float) -> None:
-        """Send when there is time."""
         self._advance(at)
         self.queue.append((whose, seconds))
 
@@ -172,7 +171,6 @@ def _step(layer: LayerShape, kind: str, ranks: Ranks, moved: tuple[float, float]
 
 
 def _independent(layer: LayerShape, kind: str, ranks: Ranks, lies: Sequence[str]) -> float:
-    """The part of forward that needs nothing of other ranks."""
     k = ranks.n_partitions
     if layer.type == "InnerProduct" and kind == OUTPUTS and lies[0] == ROWS:
         return 1 / k  # own images

@@ -27,8 +27,8 @@ class Lifetime:
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """Place arrays in an arena so that two that are needed in the same step do not overlap.
 
-    Greedy: the largest first, each at the lowest offset that fits. The total is at least ``lower_bound``; for the nets
-    in benchmarks/ it is within a tenth of it, so that best fit would save little. Returns each array's offset and the
+    Greedy: the largest first, each at the lowest offset that fits. For the nets in benchmarks/ the total is within
+    a tenth of what the fullest step needs, so that best fit would save little. Returns each array's offset and the
     arena's length, both in bytes."""
     order = sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].n_bytes)
     met = {i: [j for j, other in enumerate(lifetimes) if i != j and each.meets(other)]
@@ -56,12 +56,6 @@ def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Seque
         n_bytes = max(n_bytes, start + lengths[number])
         placed.add(number)
     return offsets, n_bytes
-
-
-def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """Bytes needed at once in the fullest step: no placement takes fewer."""
-    return max((sum(aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
-                for step in {x.first for x in lifetimes}), default=0)
 
 
 def aligned(n_bytes: int) -> int:

@@ -48,22 +48,10 @@ class StateShard(Protocol):
         """Have a history in other memory that has its contents already, uint8."""
 
 
-class OffloadedState(Protocol):
-    """Gives state that may be offloaded places that the backing store knows. ``spreads_rows``: whether blocks of a
-    layer's rows are fetched and offloaded by themselves: see ``compute_by_rows``."""
-
-    spreads_rows: ClassVar[bool]
-
-    def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
-        """Move the parameters and gradients of layer groups into places of their own. Called by all ranks, once.
-        Returns the tensors, and the bytes that they took before. What cannot be offloaded stays where it is."""
-
-    def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
-        """The same of the histories of a group's shard, which is updated in ``step``."""
-
-
 class HostState:
-    """See OffloadedState: in host memory that a file backs, where the net's parameters were made."""
+    """Gives state that may be offloaded places that the backing store knows: in host memory that a file backs, where
+    the net's parameters were made. ``spreads_rows``: whether blocks of a layer's rows are fetched and offloaded by
+    themselves: see ``compute_by_rows``."""
 
     spreads_rows: ClassVar[bool] = True
 
@@ -71,7 +59,8 @@ class HostState:
         self._net, self._backed = net, backed
 
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
-        """See OffloadedState: their whole pages."""
+        """Move the whole pages of layer groups' parameters and gradients into places of their own. Called by all ranks,
+        once. Returns the tensors, and the bytes that they took before. What cannot be offloaded stays where it is."""
         state = list[StateTensor]()
         for group in groups:
             state += [written(group, each) for each in state_tensors.parameter_tensors(self._net, group)]
@@ -82,7 +71,7 @@ class HostState:
         return state, sum(each.memory.nbytes + each.never_materialized for each in state)
 
     def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
-        """See OffloadedState: moved into whole pages."""
+        """The same of the histories of a group's shard, which is updated in ``step``."""
         pages = list[np.ndarray]()
 
         def in_pages_of_the_file(n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -102,7 +91,7 @@ class PinnedParameters(NamedTuple):
 
 
 class DeviceState:
-    """See OffloadedState: on a device, with page-locked places on the host. ``pinned``: the parameters that may be
+    """See HostState: on a device, with page-locked places on the host. ``pinned``: the parameters that may be
     offloaded, for test nets, which read them too."""
 
     spreads_rows: ClassVar[bool] = False
@@ -112,7 +101,7 @@ class DeviceState:
         self.pinned: list[PinnedParameters] = []
 
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
-        """See OffloadedState: each group's get memory of their own."""
+        """See HostState: each group's get memory of their own."""
         net, params, state, taken = self._net, self._net.params, list[StateTensor](), 0
         places = {"data": [group.place for group in groups], "diff": state_tensors.gradient_places(net, groups)}
         waited = params.waits_on_host
@@ -131,10 +120,13 @@ class DeviceState:
         return state, taken
 
     def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
-        """See OffloadedState: bound to where they are."""
+        """See HostState: bound to where they are."""
         tensor = state_tensors.planned_history(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
         binds = [partial(shard.bind, i) for i in range(shard.n_histories)]
         return [StateTensor(np.empty(0, np.uint8), tensor, [], bind) for bind in binds]
+
+
+OffloadedState = HostState | DeviceState
 
 
 def pinned_copy(net: Net, group: LayerGroup) -> np.ndarray:

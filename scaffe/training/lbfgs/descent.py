@@ -12,7 +12,7 @@ import numpy as np
 
 from scaffe.collectives.server.vectors import commands as c
 from scaffe.training.lbfgs.line_search import Point, Rules, Wolfe
-from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Requests, Run, X
+from scaffe.training.lbfgs.objective import TRIAL, Objective, Requests, Run, X
 
 LEAST_CURVATURE = 1e-10
 """A pair is kept if s·y is more than this share of |s| |y|: the inverse Hessian then stays positive definite."""
@@ -250,7 +250,3 @@ class Lbfgs:
     def _evaluate(self, at: str, into: str) -> Requests:
         self.progress.n_evaluations += 1
         return (yield from self.objective.value(at, into))
-
-
-MADE = (DIRECTION, TRIAL)
-"""Vectors that mean nothing between two steps."""

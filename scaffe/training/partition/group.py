@@ -62,19 +62,13 @@ class Group:
     def iscatter_sum(self, array: np.ndarray) -> Request:
         return self.communicator.ireduce_scatter(array.reshape(-1))
 
-    def gather_started(self, array: np.ndarray) -> Request:
-        """``igather`` between nodes; on one node ``gather``, since nothing is computed before it is awaited."""
+    def started(self, name: str, array: np.ndarray) -> Request:
+        """Start ``gather`` or ``scatter_sum`` between nodes; on one node do it, since nothing is computed before it is
+        awaited."""
         if self.spans_nodes:
-            return self.igather(array)
-        self.gather(array)
-        return Request.completed(f"rank {self.rank}: a gather")
-
-    def scatter_sum_started(self, array: np.ndarray) -> Request:
-        """``iscatter_sum``, likewise."""
-        if self.spans_nodes:
-            return self.iscatter_sum(array)
-        self.scatter_sum(array)
-        return Request.completed(f"rank {self.rank}: a sum")
+            return self.igather(array) if name == "gather" else self.iscatter_sum(array)
+        (self.gather if name == "gather" else self.scatter_sum)(array)
+        return Request.completed(f"rank {self.rank}: {name}")
 
     def wait(self, request: Request, label: str) -> None:
         """Wait for what was started, and count the time under a label."""

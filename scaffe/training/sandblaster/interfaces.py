@@ -10,7 +10,6 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.errors import UserError
-from scaffe.flags import Flags
 from scaffe.log import warning
 from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.lbfgs.descent import most_vectors
@@ -23,16 +22,12 @@ from scaffe.training.strategies.state_placement import FaultTolerance, StatePlac
 from scaffe.training.strategies.transfers import ROOT
 
 
-def add_deterministic_flag(flags: Flags) -> None:
-    """Add ``-deterministic``."""
-    flags.flag("deterministic", False, "L-BFGS: same bits on any number of ranks")
-
-
 class SandblasterRoles(Roles):
     """Replicas, and ranks that hold shards of the optimizer's vectors; the first replica's rank has the coordinator."""
 
     def __init__(self) -> None:
-        super().__init__(add_servers_flag, add_deterministic_flag, solver_type="LBFGS")
+        super().__init__(add_servers_flag, lambda flags: flags.flag(
+            "deterministic", False, "L-BFGS: same bits on any number of ranks"), solver_type="LBFGS")
 
     def place(self, communicator: Communicator, options: Any) -> Role:
         n_servers = getattr(options, "servers", 0)

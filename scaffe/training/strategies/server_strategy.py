@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
-from scaffe.flags import Flags
 from scaffe.log import info
 from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.loss_scale import needs_scale
@@ -175,11 +174,6 @@ class EagerTables(EagerUpdate):
         return None if self._pull_again is None else partial(self._pull_again, self.numbers[bucket.first_layer])
 
 
-def add_slack_flag(flags: Flags) -> None:
-    """Add ``-slack``."""
-    flags.flag("slack", 0.0, "iterations ahead; inf: any", kind=SLACK)
-
-
 @strategies.register("ssp")
 class Ssp(ServerStrategy):
     """Stale synchronous parallel training on a parameter server (Cui et al., GeePS, EuroSys 2016, 4.2).
@@ -191,7 +185,8 @@ class Ssp(ServerStrategy):
     t - slack are in what a worker computes iteration t with, and newer ones may be.
     """
 
-    roles = ServerRoles(lambda options: Consistency(options.slack, options.servers), add_slack_flag)
+    roles = ServerRoles(lambda options: Consistency(options.slack, options.servers), lambda flags: flags.flag(
+        "slack", 0.0, "iterations ahead; inf: any", kind=SLACK))
     eager: EagerTables
 
     def __init__(self, replica: Replica) -> None:

@@ -21,6 +21,7 @@ Arrays = Sequence[np.ndarray | None]
 class ConcatSlice(Redistribution):
     """What both layers do: bring own places of the parts to own places of the whole, and back."""
 
+    sends_early = False  # pieces of several blobs travel together
     n_bottoms = n_tops = (1, None)
 
     def __init__(self, param: Any, context: Context, group: Group, index_map: IndexMap, cut: str) -> None:
@@ -29,9 +30,6 @@ class ConcatSlice(Redistribution):
         self._part_starts = [start + group.columns(length).start
                              for start, length in zip(index_map.starts, index_map.lengths, strict=False)]
         self.own_lengths = [len(range(length)[group.columns(length)]) for length in index_map.lengths]
-
-    def send_back(self, top: Blob) -> None:
-        """Nothing sets out early: pieces of several blobs travel together."""
 
     def bring(self, parts: Arrays, whole: np.ndarray, back: bool = False) -> None:
         """Own of each part → own of the whole, or ``back``: one message a pair of ranks."""

@@ -99,6 +99,8 @@ class Halo(_Bordered):
 class Crop(_Bordered):
     """A layer's outputs for its own part and a halo → those of the own part."""
 
+    sends_early = False  # nothing travels
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         own = self.group.columns(self.window.outputs(self.length))
         self._kept = moved(own, self.window.first_output(self.mine))
@@ -113,9 +115,6 @@ class Crop(_Bordered):
             gradient = self.front(bottom[0].diff)
             gradient[...] = 0
             gradient[:, self._kept] = self.front(top[0].diff)
-
-    def send_back(self, top: Blob) -> None:
-        """Nothing travels."""
 
 
 def _common(one: slice, other: slice) -> slice:

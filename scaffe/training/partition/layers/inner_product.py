@@ -102,7 +102,7 @@ class ProductByInputs(Layer):
                 self._group.sum(chunk.sums)
                 y[:, chunk.place] = chunk.sums
             else:
-                requests.append(self._group.scatter_sum_started(chunk.sums))
+                requests.append(self._group.started("scatter_sum", chunk.sums))
         for chunk, request in zip(self.chunks, requests, strict=False):
             self._group.wait(request, f"sum {self.param.name}")
             y[:, chunk.place] = self._group.block(chunk.sums)
@@ -113,7 +113,7 @@ class ProductByInputs(Layer):
         """Gather the outputs' gradient, from which each rank computes those of its weights and inputs alone."""
         for chunk in self.chunks if propagate_down[0] or self.param_propagate_down[0] else ():
             self._group.block(chunk.sums)[...] = top[0].diff[:, chunk.place]
-            chunk.coming = self._group.gather_started(chunk.sums)
+            chunk.coming = self._group.started("gather", chunk.sums)
         if propagate_down[0]:
             self._backward_data(bottom[0])
             self.bottoms_written()

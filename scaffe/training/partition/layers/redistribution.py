@@ -30,6 +30,8 @@ class Redistribution(Layer):
         cut: a key of AXES.
     """
 
+    sends_early = True  # whether the top's gradient may set out before ``backward``
+
     def __init__(self, param: Any, context: Context, group: Group, length: int = 0, cut: str = COLUMNS) -> None:
         super().__init__(param, context)
         self.group, self.length, self._cut = group, length, cut
@@ -44,7 +46,8 @@ class Redistribution(Layer):
 
     def send_back(self, top: Blob) -> None:
         """Start to send the top's gradient, which is complete. Its writer may call this, and compute meanwhile."""
-        self._under_way = self.start_back(top)
+        if self.sends_early:
+            self._under_way = self.start_back(top)
 
     def start_back(self, top: Blob) -> Request:
         raise NotImplementedError
@@ -208,6 +211,8 @@ class CutToRows(Redistribution):
 class WholeToCut(Redistribution):
     """Own part of what every rank has: (G, ...) → (G, own, ...). In tests alone, so without a gradient."""
 
+    sends_early = False
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._shape = self.whole_shape(bottom[0].shape)
         self.length = self._shape[AXES[self._cut]]
@@ -215,9 +220,6 @@ class WholeToCut(Redistribution):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.front(top[0].data)[...] = self.front(bottom[0].data.reshape(self._shape))[:, self.place()]
-
-    def send_back(self, top: Blob) -> None:
-        """Nothing."""
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing."""

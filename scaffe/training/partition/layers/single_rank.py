@@ -79,8 +79,7 @@ def single_rank_portion(shape: tuple[int, ...], is_here: bool) -> Portion:
 class _SingleRankRedistribution(Redistribution):
     """The base of these redistributions: the first rank's blob has all images, that of others is never touched."""
 
-    def send_back(self, top: Blob) -> None:
-        """Nothing is sent early: ranks without the layer cannot tell when."""
+    sends_early = False  # ranks without the layer cannot tell when
 
     @property
     def _is_first(self) -> bool:

@@ -21,12 +21,8 @@ Allocate = Callable[[int, np.dtype], np.ndarray]
 
 @dataclass(frozen=True)
 class Param:
-    """One learnable blob: the layer that owns it, its multipliers, and the blobs that share its memory.
-
-    Attributes:
-        lr_mult, decay_mult: factors on the solver's learning rate and weight decay.
-        sharers: blobs of other layers that use the same memory (Caffe's ``param { name }``).
-    """
+    """One learnable blob: the layer that owns it, its multipliers, and the blobs that share its memory. ``sharers``:
+    blobs of other layers that use the same memory (Caffe's ``param { name }``)."""
 
     layer_index: int
     blob: Blob

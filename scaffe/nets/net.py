@@ -40,8 +40,6 @@ class Net:
     """A built net. ``scaffe.nets.build.build_net`` makes one from a NetParameter.
 
     Attributes:
-        context: what the layers use in common: phase, kernels, dtype, random stream, data.
-        params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
         unfused: set it to run every layer by itself, if the blobs between fused layers may be read.
         passed_diffs: by id, blobs whose diff shares its memory with others, since a sum passes it on; the value is the

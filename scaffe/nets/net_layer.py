@@ -101,8 +101,6 @@ class Node:
             ``layer.n_fused_back`` of them may then run backward in one pass too.
         includes: the node whose backward this one's includes, if this one runs first; None if there is none.
         ran_before: whether this layer's backward has just run as part of another's.
-        loss_scale: factor on the loss weights in backward (half precision).
-        share: factors on the loss where ranks share a batch.
         shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
         seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
     """

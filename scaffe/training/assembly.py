@@ -138,13 +138,11 @@ class NetMaker:
     """Makes the nets of one solver on one rank.
 
     Args:
-        share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.
         backed: where parameters are made; None: in the backend's memory.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
-        bad: the records that the nets' readers skipped.
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,

@@ -120,11 +120,7 @@ def _warming(p: Any, iteration: int) -> float:
 
 def learning_rate(p: Any, iteration: int, policy: Callable[[Any, int], float] | None = None) -> float:
     """The learning rate of an iteration. Raises UserError if the policy is unknown, or yields no real number that
-    float32 holds (such as ``inv`` where 1 + gamma · iteration is below 0).
-
-    Args:
-        policy: takes the place of the one that ``lr_policy`` names.
-    """
+    float32 holds (such as ``inv`` where 1 + gamma · iteration is below 0)."""
     policy = policy or POLICIES.get(p.lr_policy)
     if policy is None:
         raise UserError(f"lr_policy {p.lr_policy!r} is unknown; known: {', '.join(sorted((*POLICIES, *OTHERS)))}")

@@ -10,7 +10,7 @@ from scaffe.errors import UserError
 from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.training.assembly import NetMaker
-from scaffe.training.fault_tolerance.options import STOP
+from scaffe.training.fault_tolerance.replacement import STOP
 from scaffe.training.observers.test import DETECTION
 from scaffe.training.partition.division import Division
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of

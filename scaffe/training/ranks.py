@@ -12,7 +12,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError, is_expected, one_line
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.training.fault_tolerance.options import STOP
+from scaffe.training.fault_tolerance.replacement import STOP
 
 T = TypeVar("T")
 

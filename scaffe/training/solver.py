@@ -35,8 +35,6 @@ class Method:
     Attributes:
         strategy: a strategy's name ("sc-b"), or "auto".
         algorithm: the collective algorithm that it reduces and broadcasts with ("mpi", "CB-8", "auto").
-        allow_nan: continue when the loss is not finite.
-        options: the command line's other options, for the strategy.
     """
 
     strategy: str = "auto"

@@ -29,11 +29,7 @@ CHUNK_BYTES = 8 << 20  # of one read or write
 
 class SpillFile:
     """Reads and writes past the page cache if the file system can. Raises UserError if there is no such folder, or no
-    file can be made in it.
-
-    Attributes:
-        descriptor: of the open file.
-    """
+    file can be made in it. ``descriptor``: of the open file."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

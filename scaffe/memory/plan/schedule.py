@@ -24,7 +24,6 @@ class _Visit:
     """A tensor's stay in memory.
 
     Attributes:
-        first, final: the steps from which and up to which it is needed.
         fetches, offloads: whether it is fetched before, and offloaded after.
         not_before, until: the step before which it cannot begin to be fetched, and the one before which it must be out.
         begins, gone: the steps before which it begins to be fetched, and is out.

@@ -30,7 +30,6 @@ class Tensor:
 
     Attributes:
         name: a blob's or layer's name, for people.
-        n_bytes: its length in bytes.
         forward, backward: the steps that use it, ascending. What forward writes is needed in the steps of backward; a
             tensor without steps in forward is a gradient, one without steps in backward is not needed there.
         recompute: how it can be computed once more; None if it cannot.

@@ -30,7 +30,6 @@ class Executor(Tier):
         updates: by step of backward, what updates parameters behind it, in steps of its own.
         enter: called before each pass and ``fetch``: has other executors of the same memory leave it.
         clock: measures each step, without what the plan adds.
-        n_passes: that have begun so far.
         waited_seconds, recomputed_seconds: seconds so far in which steps waited for moves, and of recomputing.
     """
 

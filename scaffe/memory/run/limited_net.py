@@ -33,7 +33,6 @@ class Limit:
         text: the limit as it was given, "2GB".
         n_bytes: that everything may take together.
         unmovable: bytes of it that no plan moves.
-        placement: a name of ``PLACEMENTS``.
     """
 
     text: str

@@ -139,11 +139,7 @@ class PerImageParallelism:
     All parts have as many images; the last one overlaps the one before where the batch is no multiple. Each thread has
     a net of its own, on the same parameters, whose kernels use no other thread. So threads wait for each other once a
     pass instead of after each layer, and a part's activations stay in the cache where a batch's would not. The first
-    thread of a pass lays weights out for all of them.
-
-    Attributes:
-        ends, inner: see PerImagePrefix; ``inner`` is not written in the net.
-    """
+    thread of a pass lays weights out for all of them."""
 
     def __init__(self, net: Net, prefix: PerImagePrefix, make: Make) -> None:
         self._net, self._prefix, self._make = net, prefix, make

@@ -17,7 +17,6 @@ class Part:
     """An interval of the flat buffers, and the rank that gives it.
 
     Attributes:
-        interval: in elements.
         is_whole: whether the giver has the newest parameters and their histories; if not, it has parameters that are at
             most one update old, and no histories.
         is_old: whether it is whole, but the parameters are as the giver's node has pulled them last, and the histories
@@ -79,12 +78,8 @@ class Progress:
 
 
 class RecoverableRank:
-    """What a rank is from one loss to the next: a trainer, or a server.
-
-    Attributes:
-        kind: WORKER or SERVER, as a Role has it.
-        machine: says what the rank does when another is lost.
-    """
+    """What a rank is from one loss to the next: a trainer, or a server. ``machine``: says what the rank does when
+    another is lost."""
 
     kind: str
     world: Communicator

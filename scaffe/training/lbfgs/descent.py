@@ -123,7 +123,6 @@ class Progress:
 
     Attributes:
         n_steps, n_evaluations: accepted steps, and passes over a batch.
-        n_trials: points that line searches tried.
         step: factor of the last accepted step; 0 if the last search found none.
         slope_norm: Euclidean norm of what the objective falls along at x.
     """

@@ -82,9 +82,6 @@ class _Replica:
 class Portions:
     """Assigns the portions of one step to replicas.
 
-    Args:
-        per_bundle: finished portions that a replica sends together.
-
     Attributes:
         counted: the portions that count, whose gradients the shards have.
         n_again: portions given out again while another replica had them, in all steps.

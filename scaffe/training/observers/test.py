@@ -26,7 +26,6 @@ def average_precision(scores: np.ndarray, hits: np.ndarray, n_positive: int, ver
 
     Args:
         scores: (n,), of the detections of one class. Of equal scores the first counts first.
-        hits: (n,), 1 for a detection that is right, 0 for one that is wrong.
         version: "11point", the mean of the largest precisions at a recall of at least 0, 0.1, ... 1 (PASCAL VOC 2007);
             "MaxIntegral", the integral over recall of the largest precision at no smaller recall (VOC 2012, ILSVRC);
             "Integral", that of the precision itself.

@@ -26,7 +26,6 @@ class Consistency:
         n_servers: how many ranks hold shards alone; with 0 every rank is a worker and holds a shard.
         decays: whether the shards add the weight decay to the gradients, and make means of the sums of ``iter_size``
             passes; if not, the workers have done both.
-        keeps_copies: whether shards' histories have second copies on other nodes.
     """
 
     slack: float
@@ -51,7 +50,6 @@ class StalenessStatistics:
     Attributes:
         n_pulls, n_pushes: tables read from the shards, and gradients handed to them.
         staleness: clocks by which the slowest worker was behind the reader, summed over the pulls.
-        stalest: the largest of them.
         computing, waiting: seconds in passes and data, and seconds waiting for parameters and for buffers.
         elapsed: seconds since the start, tests and snapshots left out.
     """

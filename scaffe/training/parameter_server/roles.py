@@ -19,9 +19,9 @@ from scaffe.collectives.server import ParameterServer
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.training.early_signals import NUMBERS
-from scaffe.training.fault_tolerance.options import keeps_copies
 from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress, RecoverableRank
 from scaffe.training.fault_tolerance.recovery_state_machine import NothingLeft, RecoveryStateMachine
+from scaffe.training.fault_tolerance.replacement import keeps_copies
 from scaffe.training.parameter_server.layout import Layout, ShardRule
 from scaffe.training.parameter_server.options import Consistency, add_servers_flag
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables

@@ -9,8 +9,8 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels.backend import is_device
-from scaffe.training.fault_tolerance.options import tolerates_rank_loss
 from scaffe.training.fault_tolerance.recoverable import Part
+from scaffe.training.fault_tolerance.replacement import tolerates_rank_loss
 from scaffe.training.parameter_server import roles
 from scaffe.training.parameter_server.options import Consistency, MemoryAccounting
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables, layout_of
@@ -24,7 +24,6 @@ class ServerState(StatePlacement):
     """The shards own what is in tables; the root owns frozen parameters, whose histories some rules change.
 
     Attributes:
-        frozen: the intervals in no table.
         restored: by index, whole histories for the shards to begin with.
         has_begun: whether the shards have what there is.
         further_bytes: what the strategy keeps besides, in bytes.

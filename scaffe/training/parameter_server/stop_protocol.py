@@ -22,7 +22,6 @@ class Promise:
 
     Attributes:
         meeting: number of the stop that it is about, from 0.
-        level: what the worker wants to be done there.
         limit: the worker does not begin this iteration before it knows after which one all stop.
     """
 

@@ -26,7 +26,6 @@ class Tables:
     """One rank's end of the tables, a worker's or a server's. All ranks make one, and start and close it together.
 
     Args:
-        slack: iterations that a worker may be ahead of the slowest.
         make_rule: from a table's place to the rule that its shards run.
         memory: where a worker's net has its parameters, "host" or "device".
 

@@ -11,7 +11,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.errors import UserError
 from scaffe.log import warning
-from scaffe.training.fault_tolerance.options import tolerates_rank_loss
+from scaffe.training.fault_tolerance.replacement import tolerates_rank_loss
 from scaffe.training.lbfgs.descent import most_vectors
 from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.parameter_server.options import add_servers_flag

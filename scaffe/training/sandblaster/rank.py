@@ -30,12 +30,8 @@ from scaffe.training.sandblaster.service import Service, own_messages
 
 @dataclass(frozen=True)
 class RankStatistics:
-    """What one rank has waited and sent.
-
-    Attributes:
-        waiting: seconds that the replica waited for portions, parameters and verdicts.
-        elapsed: seconds since the start, tests and snapshots left out.
-    """
+    """What one rank has waited and sent. ``waiting``: seconds that the replica waited for portions, parameters and
+    verdicts."""
 
     waiting: float
     elapsed: float

@@ -32,8 +32,6 @@ class Role:
         kind: "worker": it holds a replica of the net, or a part of one, and trains it; "server": it holds parameters
             for the workers, builds no net and reads no data.
         replica: the number of its replica; of a server, its number among the servers.
-        share: which part of the data its replica reads.
-        ranks: the ranks of its kind.
         division: how ranks share nets; None: every worker has a whole one.
     """
 
@@ -163,7 +161,6 @@ class Replica:
 
     Attributes:
         communicator: the workers, the ranks that hold nets; where ranks share a net, those with the same part of it.
-        iter_size: passes whose gradients are accumulated for one update.
         algorithm: the collective algorithm that sums gradients ("mpi", "CB-8", "auto"); it also sends parameters if it
             can.
         intra_replica: sums gradients over the ranks that share the net, before they are summed over ``communicator``.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
 from scaffe.log import info
-from scaffe.training.fault_tolerance.options import tolerates_rank_loss
+from scaffe.training.fault_tolerance.replacement import tolerates_rank_loss
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.parameter_server import roles as server_rank
 from scaffe.training.parameter_server.options import SLACK, Consistency, StalenessStatistics, summary

@@ -9,8 +9,8 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels.backend import is_device
-from scaffe.training.fault_tolerance.options import keeps_copies
 from scaffe.training.fault_tolerance.recoverable import Part, neighbours, parts
+from scaffe.training.fault_tolerance.replacement import keeps_copies
 from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import ROOT
 from scaffe.training.updater import filled, gather_parts, updater_parts

@@ -29,7 +29,6 @@ class Bucket:
     Attributes:
         first_layer, last_layer: indices of its first and last layer. Forward needs the bucket's parameters before the
             first layer; backward, which runs in reverse, completes its gradients with the first layer.
-        place: its interval of the flat buffers, in elements.
     """
 
     first_layer: int

@@ -167,7 +167,6 @@ class SharedDraws:
     ranks is image j n_ranks + r of the batch, as readers share it.
 
     Args:
-        stream: every rank has its own copy.
         replicas: the replica's number, and how many there are.
         cut: how it is cut, a key of AXES; None where it has own images.
         length: of the whole blob along the axis that is cut.

@@ -34,7 +34,6 @@ class Ranks:
 
     Attributes:
         n_partitions: the ranks of a replica, which have consecutive numbers; divides ``n_ranks``.
-        n_images: of one rank.
         ranks_per_node: ranks of a node; they share its network ports.
         update_bandwidth: bytes of parameters that a rank updates a second.
         copy_bandwidth: bytes that a rank packs a second.

@@ -106,7 +106,6 @@ class Rewritten:
     """One rank's net.
 
     Attributes:
-        shardings: layer name → kind, in this net.
         redistributions: name of a layer between → (how its bottom lies, how its top lies).
         windows: name of a layer between that exchanges or crops halos, and of the layer with the windows → these.
     """

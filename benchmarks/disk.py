@@ -17,9 +17,8 @@ from collections import deque
 import launcher  # noqa: F401 - finds scaffe
 import numpy as np
 
-from scaffe.memory.backing import disk_lanes
-from scaffe.memory.backing.disk_lanes import DiskLane, DiskLanes, Move
-from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.backing import spill_file
+from scaffe.memory.backing.spill_file import DiskLane, DiskLanes, Move, SpillFile
 
 PART_BYTES = 64 << 20  # of one move, as large as a large layer's share
 
@@ -75,7 +74,7 @@ def main() -> None:
         first.close()
         print(f"{'pieces':10}{'':10}{'written':>10}{'read':>10}  GB/s")
         for n_at_once in options.at_once.split(","):
-            disk_lanes.N_AT_ONCE = int(n_at_once)
+            spill_file.N_AT_ONCE = int(n_at_once)
             lanes = DiskLanes(file)
             alone = [gone_through(lane, n_parts, threading.Event()) for lane in (lanes.out, lanes.back)]
             for name, speeds in (("alone", alone), ("at once", both(lanes, n_parts))):

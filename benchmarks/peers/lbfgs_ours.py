@@ -48,7 +48,7 @@ def main():
                         stage="", gpu="", allow_nan=False, skip_bad_records=0, servers=0, deterministic=False)
     solver = build_solver(Communicator.single(), param, options)
     weights = folder / "weights.npz"
-    blobs = [p.blob for p in solver.net.learnable()]
+    blobs = [p.blob for p in solver.net.params.params]
     if weights.exists():
         for blob, array in zip(blobs, np.load(weights).values(), strict=True):
             blob.data = array

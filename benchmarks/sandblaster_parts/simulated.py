@@ -18,11 +18,10 @@ from sandblaster_parts.machines import Machines, Rates
 from sandblaster_parts.task import Task
 from scaffe.collectives.server.vectors import commands as c
 from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
-from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.descent import Lbfgs, Pairs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Requests, Run, Smooth, X, first_commands
 from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
-from scaffe.training.lbfgs.two_loop import Pairs
 
 BATCH, PORTION, DECAY_FACTOR, WARM_IMAGES = 64, 250, 5e-4, 6400
 MOST_REFUSED = 4

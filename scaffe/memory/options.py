@@ -30,14 +30,12 @@ def amount(text: str) -> str:
 
 
 def n_bytes(text: str, whole: int) -> int:
-    """The bytes that an amount means.
+    """The bytes that an amount means. Raises ValueError if the text is no amount, or the amount is not above 0, or is
+    above MOST_BYTES.
 
     Args:
         text: a number with a unit, a number of bytes, or a share with a percent sign.
         whole: what a share is of, in bytes.
-
-    Raises:
-        ValueError: if the text is no amount, or the amount is not above 0, or is above MOST_BYTES.
     """
     found = WORDS.fullmatch(text.strip())
     unit = found[2].upper() if found else None
@@ -82,16 +80,7 @@ def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
 
 def backed_memory(options: Namespace, kernels: Backend, rank: int) -> FileBackedMemory | None:
     """Where a net's parameters are made in host memory; None, if ``-memory`` is not given or the net computes on a
-    device.
-
-    Args:
-        options: the command's flags.
-        kernels: the net's backend.
-        rank: this rank, for error lines; below 0 if it is the only one.
-
-    Raises:
-        UserError: if the spill file cannot be made.
-    """
+    device. ``rank``: this rank, for error lines; below 0 if it is the only one."""
     if not vars(options).get("memory", "") or is_device(kernels):
         return None
     return_freed_memory()

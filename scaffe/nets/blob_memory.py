@@ -14,31 +14,22 @@ ALIGN_BYTES = 256  # a device's own granularity, and a multiple of every vector'
 
 @dataclass(frozen=True)
 class Lifetime:
-    """An array's length and the steps of an iteration in which its contents are needed.
-
-    Attributes:
-        n_bytes: the array's length in bytes.
-        first, last: the first and the last such step, inclusive.
-    """
+    """An array's length in bytes, and the first and last step of an iteration in which its contents are needed."""
 
     n_bytes: int
     first: int
     last: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both are needed in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """Place arrays in an arena so that two that are needed in the same step do not overlap.
 
-    Greedy: the largest first, each at the lowest offset that fits. The total is at least ``lower_bound``; for the nets
-    in benchmarks/ it is within a tenth of it, so that best fit would save little.
-
-    Returns:
-        each array's offset and the arena's length, both in bytes.
-    """
+    Greedy: the largest first, each at the lowest offset that fits. For the nets in benchmarks/ the total is within
+    a tenth of what the fullest step needs, so that best fit would save little. Returns each array's offset and the
+    arena's length, both in bytes."""
     order = sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].n_bytes)
     met = {i: [j for j, other in enumerate(lifetimes) if i != j and each.meets(other)]
            for i, each in enumerate(lifetimes)}
@@ -46,15 +37,13 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 
 def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Sequence[int]]) -> tuple[list[int], int]:
-    """Place arrays one after another, each at the lowest offset at which it overlaps none that it meets.
+    """Place arrays one after another, each at the lowest offset at which it overlaps none that it meets. Returns
+    offsets, and the length of all, in bytes.
 
     Args:
         order: their numbers; those that are left out get offset 0, and take nothing.
         lengths: in bytes.
         met: for each in the order, the others that are in memory in some step in which it is.
-
-    Returns:
-        offsets, and the length of all, in bytes.
     """
     offsets, n_bytes, placed = [0] * len(lengths), 0, set[int]()
     for number in order:
@@ -69,12 +58,6 @@ def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Seque
     return offsets, n_bytes
 
 
-def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """Bytes needed at once in the fullest step: no placement takes fewer."""
-    return max((sum(aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
-                for step in {x.first for x in lifetimes}), default=0)
-
-
 def aligned(n_bytes: int) -> int:
     """The length in bytes rounded up to a multiple of ALIGN_BYTES: what an array takes in the arena."""
     return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
@@ -82,19 +65,14 @@ def aligned(n_bytes: int) -> int:
 
 @dataclass
 class BlobMemory:
-    """The data, or the diff, of a group of blobs that share memory.
-
-    Attributes:
-        blob: the blob of the group that owns the memory.
-        steps: the steps of an iteration that read or write it, as ``net.steps`` numbers them.
-    """
+    """The data, or the diff, of a group of blobs that share memory. ``steps``: the steps of an iteration that read or
+    write it, as ``net.steps`` numbers them."""
 
     blob: Blob
     steps: list[int] = field(default_factory=list)
 
     @property
     def lifetime(self) -> Lifetime:
-        """The steps from the first use to the last."""
         return Lifetime(self.blob.n_elems * self.blob.dtype.itemsize, min(self.steps), max(self.steps))
 
 
@@ -127,11 +105,7 @@ def written_diffs(nodes: Iterable[Node]) -> list[Blob]:
 
 def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
     """For each blob, by id, the blob that owns its memory: layers such as Split give their tops the bottom's memory.
-
-    Args:
-        net: a built net.
-        shares: the layers' attribute that says so: "shares_data" or "shares_diff".
-    """
+    ``shares``: the layers' attribute that says so: "shares_data" or "shares_diff"."""
     owner: dict[int, Blob] = {}
     for node in net.nodes:
         for top in node.tops:

@@ -15,8 +15,7 @@ from scaffe.nets.caffe_alias import install_as_caffe
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.fusion import fuse_in_place
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Node, Parts
 from scaffe.proto.forks import fork_of_type
 
 MULTIPLIERS = ("lr_mult", "decay_mult")
@@ -24,16 +23,12 @@ AUTOMATIC = "(automatic)"
 
 
 def build_net(message: Any, context: Context, trained: Net | None = None, parts: Parts | None = None) -> Net:
-    """Build a net.
+    """Build a net. Raises UserError, one line that names the layer.
 
     Args:
         message: a NetParameter as ``graph.prepare`` returns it (upgraded, filtered, with splits).
-        context: phase, kernels, random stream and data for the layers.
         trained: for a test net, the net whose parameters it uses in layers of the same name.
         parts: where ranks share the layers, which part of them this rank makes; None: it makes the whole net.
-
-    Raises:
-        UserError: one line that names the layer.
     """
     blobs: dict[str, Blob] = {}
     exact = graph.exact_blobs(message.layer, _exactness)
@@ -64,7 +59,8 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
                parts: Parts | None) -> Node:
     try:
         bottoms = _bottoms(param, blobs)
-        layer = _make_part(param, context, bottoms, parts)
+        part = parts.layer(param, context, bottoms) if parts is not None else None  # of this rank
+        layer = _make_layer(param, context, bottoms) if part is None else part
         node = Node(layer, param, param.name, bottoms, [], list(param.bottom), list(param.top))
         node.tops = _tops(node, context, blobs, exact)
         layer.check_counts(len(node.bottoms), len(node.tops))
@@ -81,12 +77,6 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
     except MemoryError as error:
         raise UserError(f"layer {param.name!r} ({param.type}): not enough memory: {error}") from error
     return node
-
-
-def _make_part(param: Any, context: Context, bottoms: list[Blob], parts: Parts | None) -> Layer:
-    """The layer, or this rank's part of it."""
-    part = parts.layer(param, context, bottoms) if parts is not None else None
-    return _make_layer(param, context, bottoms) if part is None else part
 
 
 def _make_layer(param: Any, context: Context, bottom: Sequence[Blob]) -> Layer:
@@ -116,7 +106,8 @@ def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:
 def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collection[str]) -> list[Blob]:
     names = node.top_names
     if node.layer.auto_tops:
-        names += [_automatic(node.name, blobs)] * (max(node.layer.n_tops[0], 1) - len(names))
+        automatic = AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {node.name}"  # Caffe's name for the first
+        names += [automatic] * (max(node.layer.n_tops[0], 1) - len(names))
     tops = []
     for index, name in enumerate(names):
         in_place = index < len(node.bottom_names) and node.bottom_names[index] == name
@@ -128,11 +119,6 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collectio
             blobs[name] = context.blob(dtype=context.param_dtype if is_wide else None)
         tops.append(blobs[name])
     return tops
-
-
-def _automatic(layer_name: str, blobs: dict[str, Blob]) -> str:
-    """The name of a top that the prototxt does not name: Caffe's for the first, others with the layer's name."""
-    return AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {layer_name}"
 
 
 def _loss_weights(param: Any, layer: Layer, n_tops: int) -> list[float]:
@@ -152,9 +138,7 @@ class _Found:
     sharers: list[Blob] = field(default_factory=list)
 
 
-# -- parameters --------------------------------------------------------------------------------------------
 def _find_params(nodes: list[Node]) -> list[Param]:
-    """The learnable blobs, each with the others of its name. Raises UserError for a shared name of other shapes."""
     found: list[_Found] = []
     named: dict[str, int] = {}
     for layer_index, node in enumerate(nodes):
@@ -188,16 +172,13 @@ def _share(owner: _Found, nodes: list[Node], node: Node, i: int, spec: Any) -> N
 
 
 def _own_blobs(net: Net, trained: Net) -> list[Blob]:
-    """The parameters of a test net that the training net lacks, each once."""
     shared = {id(blob) for blob, _ in net.sharers}
     n_theirs = {node.name: len(node.layer.blobs) for node in trained.nodes}
     return [blob for node in net.nodes for blob in node.layer.blobs[n_theirs.get(node.name, 0):]
             if id(blob) not in shared]
 
 
-# -- passes ------------------------------------------------------------------------------------------------
 def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
-    """Note in the nodes which bottoms and parameters need a gradient."""
     rates = {id(blob): p.lr_mult for p in params for blob in (p.blob, *p.sharers)}
     specs = []
     for node in nodes:

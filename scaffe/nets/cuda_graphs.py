@@ -15,16 +15,8 @@ WARM_UP = 2  # passes that run layer by layer first: plans are built, memory is 
 
 
 def stretches(can_record: Sequence[bool], hook_points: Collection[int]) -> list[tuple[int, int, bool]]:
-    """Divide the layers into stretches, all of whose layers can be recorded, or none; each hook point begins a
-    stretch.
-
-    Args:
-        can_record: for each layer, whether it can be recorded.
-        hook_points: indices of the layers at which somebody acts.
-
-    Returns:
-        (first layer, last layer, whether to record it) for each stretch, in order.
-    """
+    """Divide the layers into stretches, all of whose layers can be recorded, or none; each hook point begins a stretch.
+    Returns (first layer, last layer, whether to record it) for each stretch, in order."""
     runs: list[tuple[int, int, bool]] = []
     for index, can in enumerate(can_record):
         if runs and runs[-1][2] == can and index not in hook_points:
@@ -38,13 +30,8 @@ class Recorded:
     """Runs the net's passes for a strategy, in the net's place. The net's hooks are called around each stretch, and so
     are its tiers where it is recorded; what these compute again is recorded with the layers.
 
-    Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed.
-
-    Args:
-        net: the training net.
-        hook_points: indices of the layers at which somebody acts: before their forward, after their backward.
-        backward: whether each pass has a backward.
-    """
+    Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed. ``hook_points``:
+    indices of the layers at which somebody acts: before their forward, after their backward."""
 
     def __init__(self, net: Net, hook_points: Collection[int], backward: bool = True) -> None:
         self._net, self._has_backward = net, backward
@@ -68,18 +55,14 @@ class Recorded:
         self._recordings: dict[tuple[str, int], Any] = {}
 
     def forward(self) -> Any:
-        """Run the net's forward.
-
-        Returns:
-            the loss: a number on the device, which ``float`` waits for.
-        """
+        """Run the net's forward. Returns the loss: a number on the device, which ``float`` waits for."""
         if self._input_shapes() != self._shapes:
             self._n_passes = 0
             self._forget()
         loss: Any = 0.0
         way = "forward writing weights" if self._net.params.lays_out else "forward"
         for first, last, can in self._forward_runs:
-            whole, bare = (partial(run, first, last) for run in (self._net.forward, self._bare_forward))
+            bare, whole = partial(self._bare, "forward", first, last), partial(self._net.forward, first, last)
             part = self._run(way, range(first, last + 1), can, bare, whole)
             loss = loss + part  # a new number: a recording's own is written again
         if not self._has_backward:
@@ -87,18 +70,16 @@ class Recorded:
         return loss
 
     def backward(self) -> None:
-        """Run the net's backward."""
         for first, last, can in reversed(self._backward_runs):
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
             way = "backward" if self._writes(first, last) else "backward adding"
-            bare = partial(self._bare_backward, last, first)
+            bare = partial(self._bare, "backward", last, first)
             self._run(way, down, can, bare, bare)
             self._claim(first, last)
             self._call(self._net.after_backward, down)
         self._n_passes += 1
 
-    # -- parts ---------------------------------------------------------------------------------------------
     def _run(self, way: str, layers: range, can: bool, bare: Callable[[], Any], whole: Callable[[], Any]) -> Any:
         """Run a stretch: layer by layer with ``whole``, or as ``bare`` was recorded, forward between its hooks."""
         if not can or self._n_passes < WARM_UP:
@@ -147,22 +128,15 @@ class Recorded:
                 tier.after(step)
         return result
 
-    def _bare_forward(self, first: int, last: int) -> Any:
-        """Run forward without the hooks, which are called around the stretch."""
-        net = self._net
-        hooks, net.before_forward, net.after_forward = (net.before_forward, net.after_forward), [], []
+    def _bare(self, way: str, start: int, end: int) -> Any:
+        """Run one way without its hooks, which are called around the stretch."""
+        net, names = self._net, (f"before_{way}", f"after_{way}")
+        hooks = {name: getattr(net, name) for name in names}
         try:
-            return net.forward(first, last)
+            vars(net).update({name: [] for name in names})
+            return getattr(net, way)(start, end)
         finally:
-            net.before_forward, net.after_forward = hooks
-
-    def _bare_backward(self, first: int, last: int) -> None:
-        net = self._net
-        hooks, net.before_backward, net.after_backward = (net.before_backward, net.after_backward), [], []
-        try:
-            net.backward(first, last)
-        finally:
-            net.before_backward, net.after_backward = hooks
+            vars(net).update(hooks)
 
     def _writes(self, first: int, last: int) -> bool:
         """Whether backward overwrites gradients, as the first pass of an iteration does, rather than adding to them."""
@@ -188,24 +162,14 @@ class Recorded:
         return [top.shape for node in self._net.nodes if node.is_source for top in node.tops]
 
 
-class InRecording:
-    """A net's tier while a stretch is recorded: it computes again, and moves nothing.
-
-    Args:
-        tier: the tier.
-    """
+class InRecording(Tier):
+    """A net's tier while a stretch is recorded: it computes again, and moves nothing."""
 
     def __init__(self, tier: Tier) -> None:
-        self.recompute = tier.recompute
+        self._tier = tier
 
-    def before(self, step: int) -> None:
-        """See Tier: nothing."""
-
-    def after(self, step: int) -> None:
-        """See Tier: nothing."""
-
-    def close(self) -> None:
-        """See Tier: nothing."""
+    def recompute(self, step: int) -> None:
+        self._tier.recompute(step)
 
 
 def can_record(layer: Layer) -> bool:

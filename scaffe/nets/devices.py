@@ -30,7 +30,6 @@ class Compute:
         wants_gpu: whether the solver says ``solver_mode: GPU``; without a GPU the CPU is used, with a warning.
         precision: of activations, one of ``PRECISIONS``, fp16 on GPUs only; parameters and gradients are float32.
         tf32: whether matrix products and convolutions of float32 numbers may round their inputs to TF32.
-        node_rank: this rank's number on its node.
     """
 
     gpus: str = ""
@@ -68,15 +67,8 @@ def add_flags(flags: Flags) -> None:
 
 
 def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen
-    """Choose and set up this rank's backend: its GPU if one is asked for, else the CPU.
-
-    Args:
-        n_threads: threads that the CPU backend computes with.
-        compute: device and precision.
-
-    Raises:
-        UserError: a flag asks for a GPU that is not available, or for fp16 on the CPU.
-    """
+    """Choose and set up this rank's backend: its GPU if one is asked for, else the CPU. Raises UserError if a flag asks
+    for a GPU that is not available, or for fp16 on the CPU."""
     missing = device.missing() if compute.gpus or compute.wants_gpu else ""
     if compute.gpus and missing:
         raise UserError(f"-gpu {compute.gpus}: {missing}")
@@ -125,15 +117,12 @@ def _gpu(compute: Compute) -> Any:
 
 
 def number_for(gpus: str, node_rank: int, n_devices: int) -> int:
-    """The number of the GPU that a rank uses: the node's ranks take the listed GPUs in turn.
+    """The number of the GPU that a rank uses: the node's ranks take the listed GPUs in turn. Raises UserError if
+    ``gpus`` is neither.
 
     Args:
         gpus: numbers with commas between ("0,2"), or "all".
-        node_rank: this rank's number on its node.
         n_devices: how many GPUs the node has, for "all".
-
-    Raises:
-        UserError: ``gpus`` is neither.
     """
     words = [str(n) for n in range(n_devices)] if gpus == "all" else gpus.split(",")
     if not words or not all(word.strip().isdecimal() for word in words):

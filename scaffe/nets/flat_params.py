@@ -21,14 +21,8 @@ Allocate = Callable[[int, np.dtype], np.ndarray]
 
 @dataclass(frozen=True)
 class Param:
-    """One learnable blob: the layer that owns it, its multipliers, and the blobs that share its memory.
-
-    Attributes:
-        layer_index: the owning layer's index in the net.
-        blob: the owning layer's blob.
-        lr_mult, decay_mult: factors on the solver's learning rate and weight decay.
-        sharers: blobs of other layers that use the same memory (Caffe's ``param { name }``).
-    """
+    """One learnable blob: the layer that owns it, its multipliers, and the blobs that share its memory. ``sharers``:
+    blobs of other layers that use the same memory (Caffe's ``param { name }``)."""
 
     layer_index: int
     blob: Blob
@@ -38,11 +32,8 @@ class Param:
 
 
 def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[int], int]:
-    """Place intervals of these lengths one after another, each aligned.
-
-    Returns:
-        the start of each interval, and the end of the last with its padding, in elements.
-    """
+    """Place intervals of these lengths one after another, each aligned. Returns the start of each interval, and the end
+    of the last with its padding, in elements."""
     starts, end = [], 0
     for n_elems in lengths:
         starts.append(end)
@@ -54,8 +45,6 @@ class FlatParams:
     """The two flat buffers of a net, parameters and gradients; every learnable blob becomes a view of them.
 
     Args:
-        params: the learnable blobs in layer order.
-        dtype: their element type.
         zeros: allocates memory of the backend: (n_elems, dtype) → flat array of zeros.
         memory: where the parameters were made; None: memory of ``zeros``.
 
@@ -75,7 +64,7 @@ class FlatParams:
                  memory: ParamMemory | None = None) -> None:
         self.params, self.zeros = params, in_pages if memory is not None and memory.stays else zeros
         self.waits_on_host = memory is not None and not memory.stays
-        self.fetch_all: Callable[[], None] = _nothing
+        self.fetch_all: Callable[[], None] = lambda: None
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]
         self.dtype = np.dtype(dtype)
@@ -87,17 +76,13 @@ class FlatParams:
         else:
             flat = memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype)
             self._bind_data(flat, memory.is_same)
-            self._bind_diff(in_pages(self.n_elems, self.dtype))
+            self.bind_diff(in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:
         """Allocate new flat buffers and copy the parameters there. The gradients' old memory is freed before, and that
-        of the parameters as soon as they are copied.
-
-        Args:
-            allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
-                ranks of one node can sum each other's gradients.
-        """
-        self._bind_diff(None)
+        of the parameters as soon as they are copied. ``allocate``: (n_elems, dtype) → flat array of zeros. The trainer
+        passes the communicator's ``alloc``, so that ranks of one node can sum each other's gradients."""
+        self.bind_diff(None)
         for name in ("data", "diff"):
             self.move_one(name, allocate)
 
@@ -107,7 +92,7 @@ class FlatParams:
         if name == "data":
             self._bind_data(memory)
         else:
-            self._bind_diff(memory)
+            self.bind_diff(memory)
 
     def _bind_data(self, data: np.ndarray, is_same: Callable[[np.ndarray, np.ndarray], bool] | None = None) -> None:
         self.trust_copies(False)
@@ -121,7 +106,7 @@ class FlatParams:
                 blob.bind_data(data[place])
         self.data, self.waits_on_host = data, self.waits_on_host and type(data) is np.ndarray
 
-    def _bind_diff(self, diff: np.ndarray | None) -> None:
+    def bind_diff(self, diff: np.ndarray | None) -> None:
         """Use these gradients; None: they have no memory until the next call."""
         for param, place in zip(self.params, self.slices, strict=True):
             for blob in (param.blob, *param.sharers):
@@ -131,16 +116,11 @@ class FlatParams:
         else:
             self.diff = diff
 
-    def forget_diffs(self) -> None:
-        """Free the gradients' memory, for a net that runs forward alone."""
-        self._bind_diff(None)
-
     def divide(self, name: str, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
         """Divide a buffer: some intervals get memory by ``put``, the rest gets new memory. An interval without memory
         must not be read.
 
         Args:
-            name: "data" or "diff".
             moved: the intervals for ``put``, ascending; together they consist of whole parameters, not shared ones.
             allocate: n_elems → a flat array.
         """
@@ -165,7 +145,6 @@ class FlatParams:
 
     @property
     def places(self) -> Sequence[slice]:
-        """The intervals of the parameters that are one array each."""
         return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
@@ -173,18 +152,14 @@ class FlatParams:
         return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:
-        """Keep copies of the weights in a half type and the kernels' order, so that an update may write both.
-
-        Args:
-            kernels: the net's.
-            dtype: the half type.
-        """
+        """Keep copies of the weights in a half type and the kernels' order, so that an update may write both."""
         self.copies = self.zeros(self.n_elems, dtype)
         for param, place in zip(self.params, self.slices, strict=True):
             order = param.blob.kernel_order
             if order is None:
                 continue
-            copy = KernelCopy(self.copies[place], partial(_copy_weights, kernels, param.blob, self.copies[place]))
+            copy = KernelCopy(self.copies[place], partial(lambda blob, order, copy: kernels.copy_weights(
+                blob.data_flat, order, copy), param.blob, order, self.copies[place]))
             for blob in (param.blob, *(other for other in param.sharers if other.kernel_order == order)):
                 blob.kernel_copy = copy
 
@@ -221,10 +196,6 @@ class FlatParams:
             param.blob.write_cleared_diff()
 
 
-def _nothing() -> None:
-    pass
-
-
 def _bind(blob: Blob, name: str, memory: Any) -> None:
     if name == "data":
         blob.change_memory(memory)
@@ -235,7 +206,3 @@ def _bind(blob: Blob, name: str, memory: Any) -> None:
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two host arrays are the same memory; False on a device."""
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and address(one) == address(other)
-
-
-def _copy_weights(kernels: DeviceBackend, blob: Blob, copy: np.ndarray) -> None:
-    kernels.copy_weights(blob.data_flat, blob.kernel_order or (1, 1), copy)

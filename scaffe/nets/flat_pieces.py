@@ -21,7 +21,6 @@ class Pieces:
 
     Attributes:
         places: the pieces' intervals, in elements.
-        size, dtype, nbytes: as of the whole array.
     """
 
     def __init__(self, whole: Any, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
@@ -42,7 +41,6 @@ class Pieces:
         self._arrays[self.places.index(place)] = array
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """A copy of everything in host memory."""
         return np.concatenate([to_host(array) for array in self._arrays])
 
     def __getitem__(self, place: slice) -> Any:

@@ -24,12 +24,8 @@ def fuse_layers(net: Net, backward: bool) -> None:
     """Fuse as many layers as possible, also ones that are not in place; for nets whose inner blobs nobody reads.
 
     Fused layers then share one top, that of the last of them. An in-place layer that would copy its bottom for backward
-    becomes out of place instead.
-
-    Args:
-        net: a built net.
-        backward: whether the net will run backward too; if not, layers keep nothing for it.
-    """
+    becomes out of place instead. ``backward``: whether the net will run backward too; if not, layers keep nothing for
+    it."""
     for index, node in enumerate(net.nodes):
         node.layer.forward_only = not backward
         node.seen_shapes = None
@@ -90,7 +86,6 @@ def _is_summed(nodes: Sequence[Node], node: Node) -> bool:
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:
-    """Fuse the following layers to this one, as many as possible."""
     node = nodes[index]
     for place in range(index + node.n_fused + 1, len(nodes)):
         following = nodes[place]

@@ -30,13 +30,8 @@ def lengths_of(net: Net) -> Lengths:
 
 
 def share_losses(net: Net, rank: int, everyone: Sequence[Lengths]) -> None:
-    """Weight a training net's losses by their images, if ranks have different numbers of images.
-
-    Args:
-        net: this rank's net.
-        rank: its number.
-        everyone: ``lengths_of`` each rank's net.
-    """
+    """Weight a training net's losses by their images, if ranks have different numbers of images. ``everyone``:
+    ``lengths_of`` each rank's net."""
     images = {index: found for index, node in enumerate(net.nodes) if node.is_source
               and len(set(found := _images(index, everyone))) > 1}
     if not images:
@@ -68,13 +63,7 @@ def _weight(counts: Sequence[Sequence[int]], rank: int) -> float:
 
 
 def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
-    """The factors on a layer's loss.
-
-    Args:
-        node: the layer.
-        weight: the weight of a mean over its images.
-        has_images: for each top, whether it has elements for each image.
-    """
+    """The factors on a layer's loss. ``has_images``: for each top, whether it has elements for each image."""
     weighted = [has for has, loss_weight in zip(has_images, node.loss_weights, strict=False) if loss_weight]
     is_sum = any(weighted or has_images) or _sums(node)
     sums_gradients = is_sum or getattr(_kind(node), "sums_gradients", False)
@@ -82,7 +71,6 @@ def _share(node: Node, weight: float, has_images: Sequence[bool]) -> LossShare:
 
 
 def _sums(node: Node) -> bool:
-    """Whether a loss that is one number is a sum over images, not a mean."""
     param = node.param
     if param.type == "Reduction":
         return bool(param.reduction_param.operation != MEAN)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.jit.cache import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
-from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import LossShares, Node, all_bottoms, by_name
-from scaffe.nets.parts import Parts
+from scaffe.nets.flat_params import FlatParams
+from scaffe.nets.net_layer import LossShares, Node, Parts, all_bottoms, by_name
 from scaffe.nets.steps import Steps
 
 Hook = Callable[[int], None]
 
 
-class Tier(Protocol):
+class Tier:
     """Sees to it that what a step uses is in memory. ``Net.steps`` has the steps' numbers.
 
     Layers that run in one pass have all their ``before`` and ``recompute`` before it, and all their ``after`` after it.
@@ -41,13 +40,7 @@ class Net:
     """A built net. ``scaffe.nets.build.build_net`` makes one from a NetParameter.
 
     Attributes:
-        name: the net's name.
-        context: what the layers use in common: phase, kernels, dtype, random stream, data.
-        nodes: the layers in order.
-        blobs: name → blob, in order of appearance.
-        params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
-        tiers: those who keep the net in limited memory.
         unfused: set it to run every layer by itself, if the blobs between fused layers may be read.
         passed_diffs: by id, blobs whose diff shares its memory with others, since a sum passes it on; the value is the
             index below which an in-place layer must not write it.
@@ -77,16 +70,10 @@ class Net:
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 
-    # -- running -------------------------------------------------------------------------------------------
     def forward(self, start: int = 0, end: int | None = None) -> Any:
-        """Run forward from layer ``start`` up to ``end``, inclusive (None: the last).
-
-        Returns:
-            the sum of their weighted losses: a float, or on a device a number that ``float`` waits for.
-
-        Raises:
-            UserError: a layer's error, with the layer's name.
-        """
+        """Run forward from layer ``start`` up to ``end``, inclusive (None: the last). Returns the sum of their weighted
+        losses: a float, or on a device a number that ``float`` waits for. Raises UserError, a layer's error, with the
+        layer's name."""
         last = len(self.nodes) - 1 if end is None else end
         loss, index = 0.0, start
         while index <= last:
@@ -94,11 +81,8 @@ class Net:
         return self.context.kernels.scalar(loss)
 
     def forward_once(self, index: int, last: int, loss: Any) -> tuple[Any, int]:
-        """Run layer ``index`` forward, and the layers up to ``last`` that are fused to it.
-
-        Returns:
-            ``loss`` plus their weighted losses, and the index after the last layer that ran.
-        """
+        """Run layer ``index`` forward, and the layers up to ``last`` that are fused to it. Returns ``loss`` plus their
+        weighted losses, and the index after the last layer that ran."""
         fused = self.fused(index, last)
         self._unfuse(index)
         read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
@@ -154,7 +138,6 @@ class Net:
             first.ran_fused = False
 
     def _forward_fused(self, nodes: list[Node]) -> None:
-        """Forward a layer, and those fused to it if there are some, in one pass."""
         node, layer = nodes[0], nodes[0].layer
         for each in nodes:
             with each.named():
@@ -170,11 +153,8 @@ class Net:
             self.data_seconds += ended - started - compiling_seconds(started, ended)
 
     def backward(self, start: int | None = None, end: int = 0) -> None:
-        """Run backward from layer ``start`` (None: the last) down to ``end``, inclusive.
-
-        Raises:
-            UserError: a layer's error, with the layer's name; also if a blob was reshaped since forward.
-        """
+        """Run backward from layer ``start`` (None: the last) down to ``end``, inclusive. Raises UserError, a layer's
+        error, with the layer's name; also if a blob was reshaped since forward."""
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
         for index in range(first, end - 1, -1):
@@ -216,7 +196,6 @@ class Net:
         return range(index, index + 1)
 
     def _backward_params(self, index: int) -> None:
-        """The first step of a layer's divided backward."""
         node = self.nodes[index]
         with node.named():
             node.expect_shapes()
@@ -231,7 +210,6 @@ class Net:
                 del self.passed_diffs[id(blob)]
 
     def forward_backward(self) -> Any:
-        """One forward and one backward over the whole net. Returns the loss."""
         loss = self.forward()
         self.backward()
         return loss
@@ -249,7 +227,6 @@ class Net:
             node.set_weights()
 
     def clear_param_diffs(self) -> None:
-        """Make every parameter's gradient zero."""
         self.params.clear_diffs()
 
     def outputs(self) -> list[tuple[str, Blob, float]]:
@@ -257,7 +234,6 @@ class Net:
         weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights, strict=False)}
         return [(name, self.blobs[name], weights.get(name, 0.0)) for name in self.output_names]
 
-    # -- parameters ----------------------------------------------------------------------------------------
     def node(self, name: str) -> Node:
         """The layer of that name. Raises KeyError."""
         for node in self.nodes:
@@ -273,10 +249,7 @@ class Net:
 
     def share_trained_layers(self, other: Net) -> None:
         """Use another net's parameters in the layers of the same names, as a test net uses the training net's.
-
-        Raises:
-            UserError: parameters of one layer have different shapes in the two nets.
-        """
+        Raises UserError if parameters of one layer have different shapes in the two nets."""
         for node, mine, blob in self._named_alike(other):
             if mine.shape != blob.shape:
                 raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "
@@ -294,15 +267,10 @@ class Net:
         return {key: found[owner] for key, owner in keys.items() if owner in found}
 
     def _named_alike(self, other: Net) -> Iterator[tuple[Node, Blob, Blob]]:
-        """For each layer that both nets have, each of its parameters in this net and in the other."""
         theirs = by_name(other.nodes)
         for name, ours in by_name(self.nodes).items():
             for node, their in zip(ours, theirs.get(name, ()), strict=False):
                 yield from ((node, mine, blob) for mine, blob in zip(node.layer.blobs, their.layer.blobs, strict=False))
-
-    def learnable(self) -> Sequence[Param]:
-        """The learnable parameters in layer order, each once however many layers share it."""
-        return self.params.params
 
     def close(self) -> None:
         """Stop the readers of data layers, and release what memory plans hold outside of memory."""

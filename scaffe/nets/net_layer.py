@@ -1,18 +1,67 @@
-"""One layer in its place in a net."""
+"""One layer in its place in a net, and what a net asks where ranks share its layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from scaffe.errors import LayerError, UserError, users_line
 from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer
+
+
+@dataclass(frozen=True)
+class Portion:
+    """The part of one parameter that a rank has.
+
+    Attributes:
+        index: where the part lies in it, one slice an axis.
+        on_single_rank: whether the part is all of it on the replica's first rank, and nothing on the others.
+    """
+
+    shape: tuple[int, ...]
+    index: tuple[slice, ...]
+    on_single_rank: bool = False
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        return tuple(len(range(*place.indices(n))) for place, n in zip(self.index, self.shape, strict=True))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part is everything, as on every rank."""
+        return not self.on_single_rank and prod(self.own_shape) == prod(self.shape)
+
+    def of(self, whole: np.ndarray) -> np.ndarray:
+        """The part of a whole array, of any shape with as many elements."""
+        return whole.reshape(self.shape)[self.index]
+
+
+class Parts(Protocol):
+    """How one rank's net differs from the whole net."""
+
+    def layer(self, param: Any, context: Context, bottoms: Sequence[Blob]) -> Layer | None:
+        """The layer that stands here for the one of a message; None for the type that the message names."""
+
+    def fill(self, param: Any, layer: Layer) -> None:
+        """Give a layer's parameters, right after its setup, their part of the whole layer's initial values."""
+
+    def portion(self, layer: str, blob: int) -> Portion | None:
+        """The part of a parameter that is here; None: all of it."""
+
+    def original(self, param: Any) -> Any:
+        """The whole net's message of a layer; None for a layer that the whole net does not have."""
+
+    def whole(self, layer: str, blob: int, part: np.ndarray) -> np.ndarray:
+        """A whole parameter, or what goes with it, from the parts of a replica's ranks, which all call it.
+        Returns the whole on the first of the ranks, elsewhere the part."""
 
 
 class LossShare(NamedTuple):
@@ -44,19 +93,14 @@ class Node:
     """One layer in its place in the net.
 
     Attributes:
-        layer, param, name: the layer, its LayerParameter message and its name.
         bottoms, tops: its blobs; ``bottom_names`` and ``top_names`` are their names.
         propagate_down: for each bottom, whether backward computes its gradient.
-        loss_weights: one per top.
-        needs_backward: whether backward visits the layer.
         n_fused: how many of the layers right after this one (Scale, a sum, ReLU) are fused to it, to run in one pass.
         fused_offset: if this layer is fused to an earlier one, its index minus that layer's; else 0.
         ran_fused: whether the last forward ran in one pass with the layers fused to this one. The first
             ``layer.n_fused_back`` of them may then run backward in one pass too.
         includes: the node whose backward this one's includes, if this one runs first; None if there is none.
         ran_before: whether this layer's backward has just run as part of another's.
-        loss_scale: factor on the loss weights in backward (half precision).
-        share: factors on the loss where ranks share a batch.
         shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
         seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
     """
@@ -83,7 +127,6 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether the layer has no bottoms, as data layers and inputs have none."""
         return not self.bottoms
 
     def reshape(self) -> None:
@@ -111,12 +154,10 @@ class Node:
         return tuple([blob.shape for blob in (*self.bottoms, *self.tops)])
 
     def backward_rows(self, rows: slice, diffs: Sequence[Any]) -> None:
-        """See Layer."""
         with self.named():
             self.layer.backward_rows(rows, diffs, self.tops, self.bottoms)
 
     def set_weights(self) -> None:
-        """Write the loss weights into the tops' diffs, where backward starts from them."""
         for top, weight in zip(self.tops, self.loss_weights, strict=False):
             if weight:
                 top.diff_flat[:] = weight * self.loss_scale * self.share.gradient

@@ -1,17 +1,19 @@
-"""Builds nets, and the contexts they need, for the commands: from files and flags."""
+"""Builds nets, and the contexts and feeds they need, for the commands: from files and flags."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scaffe.data.feeds.layer_feed import ReaderOptions, Share
+from scaffe.data.feeds.feed import Feed
+from scaffe.data.feeds.layer_feed import GivenVisits, ReaderOptions, Share, layer_batch_size, open_layer_feed
+from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.flags import MOST, Flags, whole
 from scaffe.layers.base.context import Context, ParamMemory
@@ -19,11 +21,67 @@ from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
-from scaffe.nets.debug_info import log_values
-from scaffe.nets.feeds import feed_opener
 from scaffe.nets.net import Net
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Parts
+from scaffe.nets.summary import log_values
 from scaffe.proto import caffe_pb2
+
+
+def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed | PortionFeed]:
+    """``Context.open_feed`` for one net.
+
+    Args:
+        share: this rank's share; its start may be moved until the first batch is requested.
+        seed: the run's seed, the same on every rank, so that crops and mirroring do not depend on the rank.
+    """
+    common = Stream(seed)
+
+    def open_feed(param: Any, context: Context) -> Feed | PortionFeed:
+        batch_size = layer_batch_size(param)
+        if context.phase == TRAIN:
+            share.batch = batch_size
+
+        def draw() -> int:
+            context.rng.skip(1)
+            return int(common.draw(1)[0])
+
+        reading = replace(options, allocate=options.allocate or context.kernels.batch_allocator())
+        if context.phase == TRAIN and share.portion is not None:
+            return PortionFeed(_anywhere(param, draw, reading), share.portion or batch_size, share.cache_bytes)
+        if context.phase == TRAIN and (fault := share.fault(batch_size)):
+            raise UserError(f"{fault}; change it, or train with -scal weak")
+        reading = replace(reading, gives_pixels=True, on_choice=_named(param.name, reading.on_choice, context.phase))
+        return open_layer_feed(param, context.phase, share, draw, reading)
+
+    return open_feed
+
+
+def _named(layer: str, on_choice: Callable[[str], None] | None, phase: int) -> Callable[[str], None] | None:
+    """What says how many readers a layer's feed has chosen: of the training net alone."""
+    if on_choice is None or phase != TRAIN:
+        return None
+    return lambda choice: on_choice(f"Layer {layer} reads with {choice}")
+
+
+def _anywhere(param: Any, draw: Callable[[], int],
+              reading: ReaderOptions) -> Callable[[Iterator[np.ndarray], int], Feed]:
+    """A function that opens a layer's feed at any visits, each time with the same random numbers."""
+    drawn: list[int] = []
+
+    def open_at(visits: Iterator[np.ndarray], n_elems: int) -> Feed:
+        before = iter(list(drawn))
+
+        def again() -> int:
+            number = next(before, None)
+            if number is None:
+                number = draw()
+                drawn.append(number)
+            return number
+
+        return open_layer_feed(param, TRAIN, GivenVisits(visits, n_elems), again, reading)
+
+    return open_at
+
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 READERS = ReaderOptions()
@@ -62,18 +120,12 @@ def seed_of(random_seed: int) -> int:
 
 def make_net(message: Any, selection: Selection, context: Context, source: str, trained: Net | None = None,
              shared: Callable[[Any], tuple[Any, Parts]] | None = None) -> Net:
-    """Prepare and build a net.
+    """Prepare and build a net. Raises UserError, one line that names the source and the layer.
 
     Args:
-        message: a NetParameter, as read.
-        selection: which of its layers belong to the net.
         context: what the layers use in common; its phase is set to the selection's.
-        source: the message's file, for error messages.
         trained: for a test net: the net whose parameters it uses.
         shared: where ranks share the layers: prepared message → this rank's, and its parts.
-
-    Raises:
-        UserError: one line that names the source and the layer.
     """
     context.phase = selection.phase
     try:
@@ -87,35 +139,18 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
 
 def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: ReaderOptions = READERS,
                  dtype: np.dtype = FLOAT32) -> Context:
-    """What the layers of one net use in common; ``make_net`` sets the phase.
-
-    Args:
-        kernels: the backend.
-        rng: this rank's random stream.
-        share: this rank's share of the data.
-        seed: the run's seed, the same on every rank.
-        readers: how feeds read.
-        dtype: element type of activations.
-    """
+    """What the layers of one net use in common; ``make_net`` sets the phase."""
     return Context(TRAIN, kernels, dtype, rng, feed_opener(share, seed, readers), share.ranks)
 
 
 def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
                   readers: ReaderOptions = READERS, dtype: np.dtype = FLOAT32,
                   memory: ParamMemory | None = None) -> Net:
-    """A net from a prototxt, with a random seed, for commands that run a net without a solver.
+    """A net from a prototxt, with a random seed, for commands that run a net without a solver. Raises UserError, one
+    line that names the file.
 
     Args:
-        path: the prototxt.
-        selection: which of its layers belong to the net.
-        kernels: the backend.
-        share: this rank's share of the data.
-        readers: how feeds read.
-        dtype: element type of activations.
         memory: where its parameters are made; None: in the backend's.
-
-    Raises:
-        UserError: one line that names the file.
     """
     seed = seed_of(-1)
     context = make_context(kernels, Stream(seed), share, seed, readers, dtype)
@@ -134,11 +169,8 @@ def net_by_itself(path: str | Path, selection: Selection, context: Context) -> N
 
 
 def message_of(net: Net) -> caffe_pb2.NetParameter:
-    """A net's layers, those of its phase, without the Split layers that building inserts.
-
-    Returns:
-        a NetParameter in today's form; its layers have no rules of phases.
-    """
+    """A net's layers, those of its phase, without the Split layers that building inserts. Returns a NetParameter in
+    today's form; its layers have no rules of phases."""
     message = caffe_pb2.NetParameter(name=net.name)
     unsplit: dict[str, str] = {}
     for node in net.nodes:

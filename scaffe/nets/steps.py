@@ -13,7 +13,6 @@ class Steps:
     """The steps of a net of n layers. If no layer is divided or updated, backward of layer i is step 2n - 1 - i.
 
     Attributes:
-        n_layers: n.
         divided: layers whose backward takes two steps: gradients of parameters, then those of the bottoms.
         n_updates: by layer, the number of update steps that follow its backward.
         behind: by layer whose parameters' gradients are computed in blocks of rows, each in a step that updates it too:
@@ -31,7 +30,6 @@ class Steps:
         return range(first, first + 1 + (layer in self.divided))
 
     def updates(self, layer: int) -> range:
-        """The update steps that follow a layer's backward, without those of blocks of rows."""
         first = self.backward(layer).stop
         return range(first, first + self.n_updates.get(layer, 0))
 
@@ -42,7 +40,6 @@ class Steps:
                      if owner == layer)
 
     def blocks(self, layer: int) -> list[tuple[int, int]]:
-        """The blocks of rows that follow a layer's backward, in order, each as (its layer, its number)."""
         return [(owner, block) for owner in sorted(self.behind, reverse=True)
                 for block, place in enumerate(self.behind[owner]) if place == layer]
 
@@ -52,7 +49,6 @@ class Steps:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of forward and backward."""
         return self.n_layers + sum(map(self._length, range(self.n_layers)))
 
     def layer_of(self, step: int) -> int:
@@ -65,6 +61,5 @@ class Steps:
 
     @cached_property
     def _firsts(self) -> list[int]:
-        """For each layer, its first step of backward."""
         lengths = [self._length(layer) for layer in reversed(range(self.n_layers))]
         return [self.n_layers + ahead for ahead in accumulate(lengths[:-1], initial=0)][::-1] if lengths else []

@@ -1,19 +1,20 @@
-"""A net's summary, layer by layer: shapes, parameters, multiply-adds, memory, and speed."""
+"""A net in figures: a summary layer by layer, its speed, and Caffe's ``debug_info``, the magnitudes of all blobs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.layers.base.blob import Shape
+from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.kernels.backend import Backend
 from scaffe.layers.kernels.specs import ConvSpec
+from scaffe.log import error, info
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -26,27 +27,16 @@ def _convolution(node: Node) -> int:
     return node.tops[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
 
 
-def _deconvolution(node: Node) -> int:
-    return node.bottoms[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
-
-
-def _local(node: Node) -> int:
-    return node.tops[0].n_elems * node.layer.blobs[0].count(3)
-
-
-def _inner_product(node: Node) -> int:
-    n_output: int = node.param.inner_product_param.num_output
-    return node.bottoms[0].n_elems * n_output
-
-
 def _recurrent(node: Node) -> int:
     n_steps = node.bottoms[0].shape[0] * node.bottoms[0].shape[1]
     return n_steps * sum(blob.n_elems for blob in node.layer.blobs if blob.ndim > 1)
 
 
 MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
-    "Convolution": _convolution, "ConvolutionDepthwise": _convolution, "DepthwiseConvolution": _convolution,
-    "Deconvolution": _deconvolution, "LocalConvolution": _local, "InnerProduct": _inner_product,
+    **dict.fromkeys(("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution"), _convolution),
+    "Deconvolution": lambda node: node.bottoms[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops),
+    "LocalConvolution": lambda node: node.tops[0].n_elems * node.layer.blobs[0].count(3),
+    "InnerProduct": lambda node: node.bottoms[0].n_elems * int(node.param.inner_product_param.num_output),
     "LSTM": _recurrent, "RNN": _recurrent}
 
 
@@ -55,7 +45,6 @@ class Line:
     """One layer's cost for one batch.
 
     Attributes:
-        name, type, shapes: the layer's name and type, and its tops' shapes.
         n_parameters: number of learnable elements that the layer owns.
         n_multiply_adds: of forward, for layer types that compute matrix products; 0 for the others.
         n_bytes: bytes of its tops' data, without tops that share a bottom's memory.
@@ -71,7 +60,7 @@ class Line:
 
 def summarize(net: Net) -> list[Line]:
     """One line per layer, in order. Parameters shared by name are counted at the first layer that has them."""
-    owned = {id(param.blob) for param in net.learnable()}
+    owned = {id(param.blob) for param in net.params.params}
     lines = []
     for node in net.nodes:
         new_tops = [top for top in node.tops if not any(top is bottom for bottom in node.bottoms)]
@@ -112,17 +101,11 @@ def table(lines: Sequence[Line]) -> list[str]:
 
 
 def without_data(message: Any, shape: Sequence[int]) -> Any:
-    """Replace every data layer by an Input layer, so that the net can be built without data.
+    """Replace every data layer by an Input layer, so that the net can be built without data. Raises UserError if the
+    shape is empty or has a dimension below 1.
 
     Args:
-        message: a NetParameter; left as it is.
         shape: of each data layer's first top. Its other tops (labels) get the shape (shape[0],).
-
-    Returns:
-        a new NetParameter.
-
-    Raises:
-        UserError: the shape is empty or has a dimension below 1.
     """
     if not shape or min(shape) < 1:
         raise UserError(f"-shape must be dimensions above 0 with commas between, got {','.join(map(str, shape))}")
@@ -172,19 +155,79 @@ def speed_lines(net: Net, forward: Mapping[int, float], backward: Mapping[int, f
     peak.
 
     Args:
-        net: the net.
         forward, backward: seconds of one pass of each layer, by its index.
         peak: GFLOP/s.
     """
     counts, lines = products(net), []
     for index, node in enumerate(net.nodes):
-        ways = [_speed(way, 2 * n / 1e9 / seconds[index], peak) for way, n, seconds in zip(
+        speeds = [(way, 2 * n / 1e9 / seconds[index]) for way, n, seconds in zip(
             ("forward", "backward"), counts.get(node.name, (0, 0)), (forward, backward), strict=True)
             if n and seconds.get(index)]
+        ways = [f"{way}: {gflops:.1f} GFLOP/s, {gflops / peak:.0%} of the peak." for way, gflops in speeds]
         if ways:
             lines.append("\t".join([f"{node.name:>10}", *ways]))
     return lines
 
 
-def _speed(way: str, gflops: Any, peak: float) -> str:
-    return f"{way}: {gflops:.1f} GFLOP/s, {gflops / peak:.0%} of the peak."
+def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:
+    """Log a net's values from now on, in the lines of Caffe 1.0. ``wanted``: asked at every layer whether to log it."""
+
+    def after_forward(index: int) -> None:
+        if wanted():
+            for line in forward_lines(net.nodes[index]):
+                info(line)
+
+    def after_backward(index: int) -> None:
+        if wanted() and net.nodes[index].needs_backward:
+            for line in backward_lines(net.nodes[index]):
+                info(line)
+        if wanted() and index == 0:
+            error(totals_line(net))
+
+    net.after_forward.insert(0, after_forward)
+    net.after_backward.insert(0, after_backward)  # ahead of those who send the gradients away
+
+
+def forward_lines(node: Node) -> Iterator[str]:
+    """The lines for a layer's tops and parameters."""
+    for name, blob in zip(node.top_names, node.tops, strict=False):
+        yield f"    [Forward] Layer {node.name}, top blob {name} data: {mean_magnitude(blob.data_flat):g}"
+    for index, blob in enumerate(node.layer.blobs):
+        value = mean_magnitude(blob.data_flat)
+        yield f"    [Forward] Layer {node.name}, param blob {_name(node, index)} data: {value:g}"
+
+
+def backward_lines(node: Node) -> Iterator[str]:
+    """The lines for the gradients that a layer computed."""
+    for name, blob, wanted in zip(node.bottom_names, node.bottoms, node.propagate_down, strict=False):
+        if wanted:
+            yield f"    [Backward] Layer {node.name}, bottom blob {name} diff: {mean_magnitude(blob.diff_flat):g}"
+    for index, (blob, wanted) in enumerate(zip(node.layer.blobs, node.layer.param_propagate_down, strict=False)):
+        if wanted:
+            yield f"    [Backward] Layer {node.name}, param blob {index} diff: {mean_magnitude(blob.diff_flat):g}"
+
+
+def totals_line(net: Net) -> str:
+    """The line with the L1 and L2 norms of all parameters and of all gradients."""
+    blobs: list[Blob] = [param.blob for param in net.params.params]
+    (l1_data, l2_data), (l1_diff, l2_diff) = (_norms([getattr(b, kind) for b in blobs])
+                                              for kind in ("data_flat", "diff_flat"))
+    return f"    [Backward] All net params (data, diff): L1 norm = ({l1_data:g}, {l1_diff:g}); " \
+           f"L2 norm = ({l2_data:g}, {l2_diff:g})"
+
+
+def mean_magnitude(values: Any) -> float:
+    """The mean of the elements' absolute values, summed in float64; nan for an empty array."""
+    return float(np.abs(values).sum(dtype=np.float64)) / values.size if values.size else float("nan")
+
+
+def _norms(arrays: list[Any]) -> tuple[float, float]:
+    sums = [float(np.abs(a).sum(dtype=np.float64)) for a in arrays]
+    squares = [float(np.square(a, dtype=np.float64).sum()) for a in arrays]
+    return sum(sums), sqrt(sum(squares))
+
+
+def _name(node: Node, index: int) -> str:
+    """A parameter's name, or its number in the layer."""
+    given = node.param.param[index].name if index < len(node.param.param) else ""
+    return given or str(index)

@@ -12,8 +12,7 @@ from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, model_layers, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node, by_name
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Node, Parts, by_name
 from scaffe.proto.byte_text import path_of
 
 Arrays = Sequence[np.ndarray | None]
@@ -22,11 +21,7 @@ BLANKS = " \t\n\v\f\r"  # C's
 
 def initial_weights(given: str, param: Any) -> list[str]:
     """The weight files that a run starts from: the command line's, or else those of the solver's ``weights``.
-
-    Args:
-        given: the command line's paths, as ``listed`` takes them, or "".
-        param: the SolverParameter message.
-    """
+    ``given``: the command line's paths, as ``listed`` takes them, or ""."""
     return [path for paths in ([given] if given else map(path_of, param.weights)) for path in listed(paths)]
 
 
@@ -39,11 +34,7 @@ def load_weights(net: Net, path: str | Path) -> None:
     """Copy weights from a ``.caffemodel`` (or ``.caffemodel.h5``) into the net's layers of the same names.
 
     Layers of the file that the net lacks are ignored, with a line in the log. Layers of the net that the file lacks
-    keep their values.
-
-    Raises:
-        UserError: the file cannot be read, or its blobs do not fit the net's.
-    """
+    keep their values. Raises UserError if the file cannot be read, or its blobs do not fit the net's."""
     _take(net, model_layers(path), path)
 
 
@@ -66,7 +57,6 @@ def save_hdf5(net: Net, path: str | Path) -> None:
 
 def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path,
           only: Collection[int] | None = None) -> None:
-    """Copy layers of a file into the net's blobs, or only into those of these ids."""
     nodes = {node.name: [node] for node in net.nodes} | by_name(net.nodes)
     for name, _, arrays in layers:
         if name not in nodes:
@@ -104,7 +94,6 @@ def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
     """Write every layer of the net, including those without parameters, as Caffe does.
 
     Args:
-        net: the net.
         path: ``.caffemodel``, or ``.caffemodel.h5`` for HDF5.
         with_diffs: save the diffs too (``snapshot_diff``).
     """

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from scaffe.training.observers.progress import REDRAW_SECONDS, line_text
+from scaffe.training.observers.display import REDRAW_SECONDS, line_text
 from scaffe.training.solver import Observer, Solver
 
 

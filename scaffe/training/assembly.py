@@ -40,16 +40,12 @@ from scaffe.training.update_rules import update_rules
 
 
 def build_solver(communicator: Communicator, param: Any, options: Namespace, role: Role | None = None) -> Solver:
-    """Build this rank's nets and its solver. Called by all workers.
+    """Build this rank's nets and its solver. Called by all workers. Raises UserError on every rank, when a step failed
+    on any of them.
 
     Args:
-        communicator: the workers, which train together.
         param: the SolverParameter message, upgraded; its ``random_seed`` is set to the seed that rank 0 drew.
-        options: the flags of ``train``.
         role: what this rank does, as the strategy has placed it; None where all ranks are workers.
-
-    Raises:
-        UserError: on every rank, when a step failed on any of them.
     """
     role = role or Role.worker(communicator, options)
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
@@ -63,7 +59,10 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
         backed = StagedOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
     maker.most_readers = most_readers(communicator, kernels)
-    net = _train_net(communicator, maker, role.division)
+    net: Net = together(communicator, maker.train_net)
+    if role.division is not None:
+        role.division.weigh_losses(net)
+    share_losses(net, communicator.rank, communicator.allgather_objects(lengths_of(net)))
     tests = together(communicator, lambda: maker.test_nets(net))
     if in_arena:
         fuse_layers(net, backward=True)
@@ -89,15 +88,6 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver
-
-
-def _train_net(communicator: Communicator, maker: NetMaker, division: Division | None) -> Net:
-    """The training net, whose losses count as many images as they are of."""
-    net: Net = together(communicator, maker.train_net)
-    if division is not None:
-        division.weigh_losses(net)
-    share_losses(net, communicator.rank, communicator.allgather_objects(lengths_of(net)))
-    return net
 
 
 def _backend(communicator: Communicator, param: Any, options: Namespace, role: Role) -> tuple[Compute, Any]:
@@ -149,18 +139,11 @@ class NetMaker:
     """Makes the nets of one solver on one rank.
 
     Args:
-        param: the SolverParameter message.
-        options: the flags of ``train``.
-        kernels: the backend that the layers compute with.
-        rng: this rank's random stream.
-        share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.
-        fills: whether parameters get values; see Context.
         backed: where parameters are made; None: in the backend's memory.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
-        bad: the records that the nets' readers skipped.
         most_readers: reader threads that this rank has room for.
     """
 
@@ -172,7 +155,6 @@ class NetMaker:
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
 
     def train_net(self) -> Net:
-        """The training net. Raises UserError."""
         message, source = _only_one(self.param, ("net", "net_param", "train_net", "train_net_param"))
         selection, level = _selection(self.param.train_state, "TRAIN"), self.options.level
         selection = replace(selection, level=selection.level if level is None else level,
@@ -180,7 +162,6 @@ class NetMaker:
         return self._make(message, source, selection, replace(self.share, **_portions(self.param)))
 
     def test_nets(self, trained: Net) -> list[Net]:
-        """The test nets, with the training net's parameters. Raises UserError."""
         states, division = list(self.param.test_state), self._division
         part = (self.share.rank, self.share.ranks) if division is None else (division.replica, division.n_replicas)
         nets = []
@@ -188,14 +169,11 @@ class NetMaker:
             selection = _selection(states[number] if states else None, "TEST")
             share = Share(*part, n_test_iterations=self.param.test_iter[number])
             nets.append(self._make(message, source, selection, share, trained))
-            self._load_own(nets[-1])
+            weights = initial_weights(vars(self.options).get("weights", ""), self.param)  # or what it has started from
+            for path in weights if nets[-1].own_blobs else ():
+                info(f"Finetuning from {path}")
+                load_own_weights(nets[-1], path)
         return nets
-
-    def _load_own(self, test: Net) -> None:
-        """Give a test net's own layers the weights that the run starts from, or has started from."""
-        for path in initial_weights(vars(self.options).get("weights", ""), self.param) if test.own_blobs else ():
-            info(f"Finetuning from {path}")
-            load_own_weights(test, path)
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
@@ -238,14 +216,12 @@ def _test_sources(param: Any) -> list[tuple[Any, str]]:
 
 
 def _selection(state: Any, phase: str) -> Selection:
-    """Of a state in the solver, or of None where it has none."""
     if state is None:
         return Selection(PHASES[phase], None)
     return Selection(PHASES[phase], state.level if state.HasField("level") else None, tuple(state.stage))
 
 
 def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
-    """The solver's one training net, and its name for error messages."""
     given = [f for f in fields if param.HasField(f)]
     if len(given) != 1:
         raise UserError(f"the solver must give one of {', '.join(fields)}; it gives {', '.join(given) or 'none'}")
@@ -254,6 +230,5 @@ def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
 
 
 def _read_net(name: str) -> tuple[Any, str]:
-    """The net that a solver names, and its file's path."""
     path = path_of(name)
     return graph.read_net(path), path

@@ -18,21 +18,13 @@ from scaffe.training.solver import Observer, Solver
 class BadRecords:
     """The bad records that this rank's readers skipped, and those that all ranks have been told of.
 
-    A record counts once, even if several nets, epochs or ranks read it.
-
-    Args:
-        n_allowed: how many bad records all ranks together may skip; with 0 the first one ends the run.
-    """
+    A record counts once, even if several nets, epochs or ranks read it. ``n_allowed``: how many bad records all ranks
+    together may skip; with 0 the first one ends the run."""
 
     def __init__(self, n_allowed: int) -> None:
         self.n_allowed = n_allowed
         self._met: deque[str] = deque()  # readers add to it, and no lock guards it: see Prefetcher's end
-        self._known: dict[str, None] = {}
-
-    @property
-    def n_known(self) -> int:
-        """How many bad records all ranks have been told of."""
-        return len(self._known)
+        self.known: dict[str, None] = {}
 
     def reader_options(self, n_threads: int, most: int, scaled_decode: bool = False) -> ReaderOptions:
         """The options for this run's feeds.
@@ -52,39 +44,32 @@ class BadRecords:
     def exchange(self, communicator: Communicator, known: bool = False) -> None:
         """Tell ranks of the bad records met since the last call, and log the new ones. Called by all of them.
 
-        When no rank has met any, this costs one allreduce of a single int32.
+        When no rank has met any, this costs one allreduce of a single int32. Raises UserError on every rank, when all
+        ranks together have met more than ``n_allowed``.
 
         Args:
-            communicator: the ranks to tell.
             known: tell them of those met before, too, which other ranks may have been told of and not these.
-
-        Raises:
-            UserError: on every rank, when all ranks together have met more than ``n_allowed``.
         """
         if not self.n_allowed:
             return
-        mine = [*(self._known if known else ()), *(self._met.popleft() for _ in range(len(self._met)))]
+        mine = [*(self.known if known else ()), *(self._met.popleft() for _ in range(len(self._met)))]
         n_most = np.array([len(mine)], np.int32)
         if communicator.n_ranks > 1:
             communicator.allreduce(n_most, "max", "mpi")
         if not n_most[0]:
             return
         for line in (line for lines in communicator.allgather_objects(mine) for line in lines):
-            if line in self._known:
+            if line in self.known:
                 continue
-            self._known[line] = None
-            if len(self._known) > self.n_allowed:
-                raise UserError(f"{line}; {len(self._known)} records are bad, at most {self.n_allowed} may be "
+            self.known[line] = None
+            if len(self.known) > self.n_allowed:
+                raise UserError(f"{line}; {len(self.known)} records are bad, at most {self.n_allowed} may be "
                                 "(-skip-bad-records)", everywhere=True)
-            warning(f"Bad record {len(self._known)} of at most {self.n_allowed} passed over: {line}")
+            warning(f"Bad record {len(self.known)} of at most {self.n_allowed} passed over: {line}")
 
 
 class WatchBadRecords(Observer):
-    """Logs the records that readers skipped; ends the run on all ranks when there are more than allowed.
-
-    Args:
-        bad: collects the bad records of this rank's readers.
-    """
+    """Logs the records that readers skipped; ends the run on all ranks when there are more than allowed."""
 
     def __init__(self, bad: BadRecords) -> None:
         self._bad = bad
@@ -96,4 +81,4 @@ class WatchBadRecords(Observer):
     def finish(self, solver: Solver) -> None:
         """Exchange what the last tests met, and what ranks that were no peers have met, and log the total."""
         self._bad.exchange(solver.communicator, known=True)
-        info(f"Summary: {self._bad.n_known} bad records were passed over, at most {self._bad.n_allowed} may be")
+        info(f"Summary: {len(self._bad.known)} bad records were passed over, at most {self._bad.n_allowed} may be")

@@ -34,11 +34,8 @@ def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
 def save_checkpoint(solver: Solver) -> None:
     """Write both files on rank 0. Called by all ranks.
 
-    The model is written first, so that a state never exists without its model.
-
-    Raises:
-        UserError: a file cannot be written, an older file of the same name being left as it was; no memory is left.
-    """
+    The model is written first, so that a state never exists without its model. Raises UserError if a file cannot be
+    written, an older file of the same name being left as it was; no memory is left."""
     try:
         _save(solver)
     except MemoryError as error:
@@ -71,11 +68,8 @@ def _save(solver: Solver) -> None:
 
 
 def whole_parameters(solver: Solver) -> np.ndarray:
-    """The parameters as a snapshot saves them, all of the same iteration. Called by all ranks.
-
-    Returns:
-        (n_elems,), the net's own buffer or a copy, whole on rank 0 at least.
-    """
+    """The parameters as a snapshot saves them, all of the same iteration: (n_elems,), the net's own buffer or a copy,
+    whole on rank 0 at least. Called by all ranks."""
     solver.strategy.synchronize_parameters()
     return solver.strategy.state.parameters()
 
@@ -84,21 +78,19 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     """Resume from a ``.solverstate``: iteration, histories, parameters, random streams and the position in the data.
 
     The number of ranks, and how they share nets, may differ from the run which saved it; random streams are restored
-    where they go on (``_stream_of``). States that Caffe itself wrote can be read too.
+    where they go on (``_stream_of``). States that Caffe itself wrote can be read too. Raises UserError if a file cannot
+    be read, is damaged, or does not fit the net.
 
     Args:
-        solver: built, not yet running.
         path: the state's file. The ending ``.h5`` may be left out, as the script of Caffe's CIFAR-10 example does.
-
-    Raises:
-        UserError: a file cannot be read, is damaged, or does not fit the net.
     """
     path = _found(path)
     state = read_state(path)
     info(f"Restoring previous solver status from {path}")
     solver.iteration = state.iteration
     if state.learned_net:
-        model = _find_model(state.learned_net, Path(path))
+        model, beside = Path(state.learned_net), Path(path).parent / Path(state.learned_net).name
+        model = beside if not there(model) and there(beside) else model
         if state.model_checksum is not None and checksum(model) != state.model_checksum:
             raise UserError(f"{model}: damaged, or not the file that {path} was saved with: its checksum differs")
         load_weights(solver.net, model)
@@ -128,19 +120,14 @@ def _stream_of(solver: Solver, streams: Sequence[bytes]) -> bytes | None:
 
 
 def read_on(solver: Solver, batches_read: int | None) -> None:
-    """Let the nets' feeds begin where the solver's iteration does.
-
-    Args:
-        solver: with its iteration set; no batch has been asked for.
-        batches_read: TRAIN batches that have been read; None if unknown.
-    """
+    """Let the nets' feeds begin where the solver's iteration does. ``batches_read``: TRAIN batches that have been read;
+    None if unknown."""
     for share in solver.shares:
         share.start_at(solver.iteration, batches_read, solver.param.iter_size)
         share.first_test = tests_done(solver.param, solver.iteration)
 
 
 def _place_in_data(solver: Solver) -> dict[str, int]:
-    """The seed that orders the data, and how many batches the training net has read."""
     if not solver.shares:
         return {}
     read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size)
@@ -149,10 +136,7 @@ def _place_in_data(solver: Solver) -> dict[str, int]:
 
 def saved_seed(path: str | Path) -> int:
     """The seed that ordered the data of a saved run; -1 if the state has none (Caffe's own, older ones).
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    Raises UserError if the file cannot be read."""
     seed = read_state(_found(path)).seed
     return -1 if seed is None else seed
 
@@ -180,11 +164,6 @@ def tests_done(param: Any, iteration: int) -> int:
     return int(max(-(-iteration // param.test_interval) - first, 0))
 
 
-def _find_model(learned_net: str, state: Path) -> Path:
-    beside = state.parent / Path(learned_net).name
-    return beside if not there(learned_net) and there(beside) else Path(learned_net)
-
-
 def whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.ndarray]:
     """Flat histories in Caffe's order: one array per parameter, all of the first history, then of the next. All ranks
     of the root's replica go through them, each with the histories of its part, and make one whole after the other."""
@@ -196,22 +175,13 @@ def whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.
 
 
 def _name_of(solver: Solver, param: Param) -> tuple[str, int]:
-    """A parameter's layer, and its number among the layer's."""
     node = solver.net.nodes[param.layer_index]
     return node.name, next(i for i, blob in enumerate(node.layer.blobs) if blob is param.blob)
 
 
 def load_histories(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
     """Check the saved histories and copy the parts that this rank owns.
-
-    Args:
-        solver: built.
-        arrays: ``SolverState.history``.
-        path: the file that they come from.
-
-    Raises:
-        UserError: they are not those of this solver and net.
-    """
+    Raises UserError if they are not those of this solver and net."""
     params, n_histories = solver.net.params, solver.updater.rule.n_histories
     wanted = n_histories * len(params.params)
     if len(arrays) != wanted:

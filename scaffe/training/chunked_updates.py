@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 from scaffe.memory.problem.layer_groups import LayerGroup, chunks, compute_by_rows, large_groups, single_layers
-from scaffe.memory.problem.state import changing_in_forward, refreshed
+from scaffe.memory.problem.state import refreshed
 from scaffe.memory.problem.tensors import StateTensor
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import Executor
 from scaffe.memory.run.offloaded_state import OffloadedState, StateShard
-from scaffe.training.learning_rate import Scheduled
+from scaffe.training.learning_rate import Plateau
 from scaffe.training.solver import Solver
 from scaffe.training.strategies.base import Strategy
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.transfers import Bucket
 from scaffe.training.updater import Updater
 
 
@@ -28,7 +28,6 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
 
     Args:
         solver: built, not yet restored. Its updaters get a shard for each chunk of a large group of layers.
-        offloaded: gives the tensors places that the backing store knows.
         may_be_eager: whether groups may be updated as soon as their gradients are there.
         recomputes: whether parameters that the strategy refreshes in each iteration may be read from it once more.
     """
@@ -60,7 +59,7 @@ def attach(solver: Solver, state: ChunkedState[Bucket], executor: Executor) -> N
 def eager_buckets(solver: Solver) -> list[Bucket]:
     """The large buckets that may be updated before the backward of other layers: nobody needs all gradients at once."""
     needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
-                 or not isinstance(solver.rates, Scheduled))
+                 or isinstance(solver.rates, Plateau))
     return [] if needs_all else large_groups(solver.net, solver.strategy.eager.buckets())
 
 
@@ -82,10 +81,10 @@ def _written(strategy: Strategy, recomputes: bool, bucket: Bucket, parameters: S
     """A bucket's parameters as a plan knows them: a server may write them too."""
     if strategy.eager.refreshes_parameters:
         return refreshed(parameters, strategy.eager.refresher(bucket) if recomputes else None)
-    return changing_in_forward(parameters) if strategy.eager.may_refresh_parameters else parameters
+    return replace(parameters, tensor=replace(
+        parameters.tensor, changes_in_forward=strategy.eager.may_refresh_parameters))
 
 
 def _update(solver: Solver, bucket: Bucket, place: slice) -> None:
-    """Update a bucket, or a block of its rows, before all layers' backward has run."""
     rate = solver.rates.before(solver.iteration)
     solver.strategy.eager.update_in_backward(replace(bucket, place=place), rate, solver.iteration)

@@ -6,7 +6,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -106,11 +106,6 @@ def steps_reached(p: Any, iteration: int) -> int:
     return sum(value <= iteration for value in p.stepvalue) if p.lr_policy == "multistep" else 0
 
 
-def current_step(p: Any, iteration: int) -> int:
-    """The ``current_step`` that Caffe saves after so many iterations: ``steps_reached`` at the last one computed."""
-    return steps_reached(p, max(iteration - 1, 0))
-
-
 def is_warming(p: Any, iteration: int) -> bool:
     """Whether an iteration's rate rises towards base_lr, whatever the policy."""
     return bool(iteration < p.warmup_iter or iteration < p.rampup_interval)
@@ -124,17 +119,8 @@ def _warming(p: Any, iteration: int) -> float:
 
 
 def learning_rate(p: Any, iteration: int, policy: Callable[[Any, int], float] | None = None) -> float:
-    """The learning rate of an iteration.
-
-    Args:
-        p: the SolverParameter message.
-        iteration: iterations done before this one.
-        policy: takes the place of the one that ``lr_policy`` names.
-
-    Raises:
-        UserError: the policy is unknown, or yields no real number that float32 holds (such as ``inv`` where
-            1 + gamma · iteration is below 0).
-    """
+    """The learning rate of an iteration. Raises UserError if the policy is unknown, or yields no real number that
+    float32 holds (such as ``inv`` where 1 + gamma · iteration is below 0)."""
     policy = policy or POLICIES.get(p.lr_policy)
     if policy is None:
         raise UserError(f"lr_policy {p.lr_policy!r} is unknown; known: {', '.join(sorted((*POLICIES, *OTHERS)))}")
@@ -149,71 +135,46 @@ def learning_rate(p: Any, iteration: int, policy: Callable[[Any, int], float] | 
     return max(rate, p.min_lr) if p.HasField("min_lr") else rate  # NVIDIA's
 
 
-class Rates(Protocol):
-    """The rates of one run, whose SolverParameter a Solver has."""
+class Rates:
+    """The rates of one run, of a SolverParameter: those that the iteration alone decides."""
+
+    def __init__(self, p: Any) -> None:
+        self._p = p
 
     def before(self, iteration: int) -> float:
         """The rate that is known before the passes of an iteration. Raises UserError as ``learning_rate``."""
+        return learning_rate(self._p, iteration)
 
     def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
-        """The rate of the iteration's update.
-
-        Args:
-            mean_loss: gives the iteration's loss, the mean over all ranks; called by all of them or by none.
-            iteration: iterations done before this one.
-            rate: what ``before`` gave.
-        """
+        """The rate of the iteration's update; ``rate`` is what ``before`` gave. ``mean_loss``: gives the iteration's
+        loss, the mean over all ranks; called by all of them or by none."""
+        return rate
 
     def kept(self, iteration: int) -> dict[str, Any]:
-        """What a snapshot after so many iterations saves: names and values of SolverState fields."""
+        """What a snapshot after so many iterations saves: names and values of SolverState fields. Caffe's
+        ``current_step`` is that of the last iteration computed."""
+        return {"current_step": steps_reached(self._p, max(iteration - 1, 0))}
 
     def restore(self, state: SolverState) -> None:
         """Take back what ``kept`` saved."""
 
 
-class Scheduled:
-    """Rates that the iteration alone decides."""
-
-    def __init__(self, p: Any) -> None:
-        self._p = p
-
-    def before(self, iteration: int) -> float:
-        """See Rates."""
-        return learning_rate(self._p, iteration)
-
-    def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
-        """See Rates: what it was before."""
-        return rate
-
-    def kept(self, iteration: int) -> dict[str, Any]:
-        """See Rates."""
-        return {"current_step": current_step(self._p, iteration)}
-
-    def restore(self, state: SolverState) -> None:
-        """See Rates: there is nothing to take back."""
-
-
-class Plateau:
+class Plateau(Rates):
     """base_lr · gamma^step, where a step comes when the loss has not fallen for ``plateau_winsize[step]`` iterations.
 
     The loss is the mean of the last ``average_loss`` ones. Its lowest value and each step start the count anew. After
     the last of ``plateau_winsize`` the rate stays. On a GPU every iteration waits for its loss. Source: SSD's fork and
-    intel/caffe, sgd_solver.cpp.
-
-    Raises:
-        UserError: no ``plateau_winsize``, or one below 1.
-    """
+    intel/caffe, sgd_solver.cpp. Raises UserError if no ``plateau_winsize``, or one below 1."""
 
     def __init__(self, p: Any) -> None:
         if not p.plateau_winsize or min(p.plateau_winsize) < 1:
             raise UserError(f"lr_policy 'plateau' needs plateau_winsize, all above 0; got {list(p.plateau_winsize)}")
-        self._p = p
+        super().__init__(p)
         self._step, self._last_event = 0, 0
         self._minimum = float(np.finfo(np.float32).max)
         self._losses: deque[float] = deque(maxlen=max(p.average_loss, 1))
 
     def before(self, iteration: int) -> float:
-        """See Rates."""
         return learning_rate(self._p, iteration, lambda p, _: float(p.base_lr * p.gamma**self._step))
 
     def after(self, mean_loss: Callable[[], float], iteration: int, rate: float) -> float:
@@ -231,7 +192,6 @@ class Plateau:
         return self.before(iteration)
 
     def kept(self, iteration: int) -> dict[str, Any]:
-        """See Rates."""
         return {"current_step": self._step, "minimum_loss": self._minimum, "iter_last_event": self._last_event,
                 "losses": list(self._losses)}
 
@@ -243,15 +203,9 @@ class Plateau:
         self._losses.extend(state.losses)
 
 
-KINDS: dict[str, Callable[[Any], Rates]] = {"plateau": Plateau}
-
-
 def rates_of(p: Any) -> Rates:
     """The rates that a SolverParameter asks for.
-
-    Raises:
-        UserError: the policy is unknown or lacks a number, or has no first rate.
-    """
-    rates = KINDS.get(p.lr_policy, Scheduled)(p)
+    Raises UserError: the policy is unknown or lacks a number, or has no first rate."""
+    rates = (Plateau if p.lr_policy in OTHERS else Rates)(p)
     rates.before(0)  # an unknown policy shows before hours of training
     return rates

@@ -18,16 +18,9 @@ from scaffe.memory.backing.disk import DiskStore
 from scaffe.memory.backing.file_backed import FileBackedMemory, file_backed_zeros
 from scaffe.memory.backing.pinned import PinnedStore, pinned_store
 from scaffe.memory.options import n_bytes, shown
+from scaffe.memory.problem import device_bytes
 from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
-from scaffe.memory.problem.device_bytes import (
-    bytes_of_test_blobs,
-    bytes_of_test_net,
-    scratch_bytes,
-    unmovable_on_device,
-    update_bytes,
-    whole_on_device,
-)
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import share_arena
@@ -42,23 +35,15 @@ from scaffe.training.chunked_updates import attach, chunked_state
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.transfers import Bucket
 
 MEASURED_AFTER_ON_HOST = 3  # iterations: the plan is then made again with the times they took
 
 
 def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -> None:
     """Have a solver's net train in limited host memory, if ``-memory`` asks for it and the net needs it on some rank.
-    Called by all ranks, since they update layers in the same order.
-
-    Args:
-        solver: built, not yet restored.
-        options: the flags of ``train``.
-        backed: where its net's parameters were made.
-
-    Raises:
-        UserError: if the net needs more than the limit, or the spill file cannot be made.
-    """
+    Called by all ranks, since they update layers in the same order. Raises UserError if the net needs more than the
+    limit, or the spill file cannot be made."""
     ranks = solver.communicator
     join_backward(solver.net.nodes)
     whole, limit = together(ranks, lambda: _wanted(solver, options))
@@ -73,7 +58,6 @@ def limit_memory(solver: Solver, options: Namespace, backed: FileBackedMemory) -
 
 
 def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
-    """The bytes that training takes without a limit, and the limit."""
     refuse_half_types(solver.net)
     activations = activation_tensors(solver.net)
     whole = _taken_on_host(solver, activations) + sum(each.tensor.n_bytes for each in activations)
@@ -119,23 +103,22 @@ def _limit_tests_on_host(solver: Solver, state: ChunkedState[Bucket], tier: Limi
     for test in solver.test_nets:
         sequential = SequentialFetch(test, solver.net, parameters, solver.net.params.fetch_all, executor.release)
         test.tiers.append(sequential)
-        needed = limit.unmovable + sequential.most_bytes
-        if needed > limit.n_bytes:
-            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
-                            f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
+        _check_test(limit, test, limit.unmovable + sequential.most_bytes)
+
+
+def _check_test(limit: Limit, test: Net, needed: int) -> None:
+    if needed > limit.n_bytes:
+        raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
+                        f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
 
 
 class LimitedMemory(Observer):
     """Has one rank's net train by a plan, and logs at the end what it cost.
 
     Args:
-        tier: the net and its plan.
         measured_after: the iterations after which the plan is made again. Iterations in which this rank waits for
             another one that trains alone do not count.
         on_plan: called when there is a plan, and when there is another one.
-
-    Attributes:
-        tier: see there.
     """
 
     def __init__(self, tier: LimitedNet, measured_after: int, on_plan: Callable[[], None] = lambda: None) -> None:
@@ -144,18 +127,15 @@ class LimitedMemory(Observer):
         on_plan()
 
     def begin(self, solver: Solver) -> None:
-        """See Observer: log the plan."""
         self._n_measured = 0
         limit = self.tier.limit
         info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.unmovable)} do not move; {self.tier.text()}")
 
     def before_iteration(self, solver: Solver) -> None:
-        """See Observer: record moves if somebody wants that."""
         self._n_passes = self.tier.executor.n_passes
         self.tier.mover.record = solver.timers.record
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer: make the plan again once its steps have been measured."""
         if self.tier.executor.n_passes == self._n_passes:
             return
         self._n_measured += 1
@@ -165,7 +145,6 @@ class LimitedMemory(Observer):
             info(f"Memory: planned again with measured times: {self.tier.text()}")
 
     def finish(self, solver: Solver) -> None:
-        """See Observer: log what was moved."""
         info(f"Memory: {self.tier.spent()}")
 
 
@@ -178,21 +157,13 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     ranks.
 
     Activations lie in one arena. If ``-memory`` asks for less than training takes, or, without it, less is free on the
-    device, they follow a plan that offloads some to the host.
-
-    Args:
-        solver: built, not yet restored; its net after ``fuse_layers``.
-        options: the flags of ``train``.
-
-    Raises:
-        UserError: if the net needs more than the limit.
-    """
+    device, they follow a plan that offloads some to the host. Raises UserError if the net needs more than the limit."""
     ranks, text = solver.communicator, vars(options).get("memory", "")
     if text and options.spill != ".":
         info("Memory: -spill does not apply: below a device's memory lies this machine's")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
-    whole = _taken_on_device(solver) + whole_on_device(solver.net)
+    whole = device_bytes.scratch_bytes() + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit))
@@ -215,8 +186,8 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
 
 def _taken_on_device(solver: Solver) -> int:
     """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
-    updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
-    return updates + solver.strategy.state.kept_bytes + sum(map(bytes_of_test_net, solver.test_nets))
+    updates = sum(shard.n_bytes for shard in solver.updater.everything) + device_bytes.update_bytes(solver.net)
+    return updates + solver.strategy.state.kept_bytes + sum(map(device_bytes.bytes_of_test_net, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:
@@ -224,7 +195,7 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
-    has = buffers + copies + scratch_bytes() + sum(map(bytes_of_test_blobs, solver.test_nets))
+    has = buffers + copies + device_bytes.scratch_bytes() + sum(map(device_bytes.bytes_of_test_blobs, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 
@@ -234,7 +205,7 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     use_sign_masks(net)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
     state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
-    unmovable = unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
+    unmovable = device_bytes.unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
     iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
@@ -253,10 +224,7 @@ def _limit_tests_on_device(solver: Solver, pinned: Sequence[PinnedParameters], s
     found, limit = list[LimitedNet](), tier.limit
     for test in solver.test_nets if pinned else ():
         sharing = ArenaSharingNet(test, solver.net, pinned)
-        least = limit.unmovable + sharing.least_bytes(store)
-        if limit.n_bytes < least:
-            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
-                            f"{test.name!r}: the parameters of a layer, and what does not move, are {least:,}")
+        _check_test(limit, test, limit.unmovable + sharing.least_bytes(store))
         found.append(sharing.limit(limit.text, store))
         cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])
     share_arena([each.executor for each in (tier, *found)])

@@ -18,15 +18,11 @@ PATIENCE = 1000  # iterations without an overflow before the factor is doubled
 
 
 def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int]:
-    """Adapt the factor after a look for overflows.
+    """Adapt the factor after a look for overflows. Returns the factor from now on, and the iterations without an
+    overflow to count on from.
 
     Args:
-        scale: the present factor.
         n_clean: iterations without an overflow so far, those since the last look included.
-        overflowed: whether an update since the last look overflowed on any rank.
-
-    Returns:
-        the factor from now on, and the iterations without an overflow to count on from.
     """
     if overflowed:
         return max(scale / 2, 1.0), 0
@@ -42,7 +38,6 @@ class LossScale(Observer):
         self._scale, self._n_clean, self._since = FIRST, 0, 0
 
     def begin(self, solver: Solver) -> None:
-        """See Observer."""
         solver.updater.guard()
         self._apply(solver)
 
@@ -59,7 +54,6 @@ class LossScale(Observer):
         return {"loss_scale": int(self._scale), "clean_iterations": self._n_clean}
 
     def restore(self, state: SolverState) -> None:
-        """See Observer."""
         self._scale, self._n_clean = float(state.loss_scale or FIRST), state.clean_iterations or 0
 
     def _look(self, solver: Solver) -> None:

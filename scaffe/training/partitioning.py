@@ -10,7 +10,7 @@ from scaffe.errors import UserError
 from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.training.assembly import NetMaker
-from scaffe.training.fault_tolerance.options import STOP
+from scaffe.training.fault_tolerance.replacement import STOP
 from scaffe.training.observers.test import DETECTION
 from scaffe.training.partition.division import Division
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of
@@ -23,17 +23,8 @@ NONE = "1"
 
 
 def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace) -> Role:
-    """The role with its division, where ``-partitions`` lets ranks share nets. Called by all workers.
-
-    Args:
-        role: as the strategy has placed it.
-        strategy: how replicas train together.
-        param: the SolverParameter message.
-        options: the flags of ``train``.
-
-    Raises:
-        UserError: on all ranks, if this run cannot be divided so.
-    """
+    """The role with its division, where ``-partitions`` lets ranks share nets. Called by all workers. Raises UserError
+    on all ranks, if this run cannot be divided so."""
     if options.partitions == NONE or (options.partitions == AUTO and role.ranks.n_ranks == 1):
         return role
     if fault := _fault(strategy, param, options):
@@ -69,7 +60,6 @@ def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
 
 
 def _shapes(param: Any, options: Namespace) -> tuple[list[LayerShape], int]:
-    """The layers of the whole training net, and its batch. The net is built for this once, without parameters."""
     net = NetMaker(param, options, load_kernels(1), Stream(0), Share(), fills=False).train_net()
     try:
         return shapes_of(net), images_of(net)

@@ -12,23 +12,17 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError, is_expected, one_line
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.training.fault_tolerance.options import STOP
+from scaffe.training.fault_tolerance.replacement import STOP
 
 T = TypeVar("T")
 
 
 def together(communicator: Communicator, step: Callable[[], T]) -> T:
-    """Run a step that may fail, and let all ranks fail if one does. Called by all ranks.
+    """Run a step that may fail, and let all ranks fail if one does. Called by all ranks. Raises UserError if the step
+    failed on some rank; every rank raises the message of the lowest such rank.
 
     Args:
-        communicator: the ranks that run the step.
         step: must not communicate, since a rank that fails in it would leave the others waiting.
-
-    Returns:
-        what the step returned on this rank.
-
-    Raises:
-        UserError: the step failed on some rank; every rank raises the message of the lowest such rank.
     """
     error, result = None, None
     try:
@@ -82,25 +76,17 @@ def candidates(most: int) -> list[int]:
 
 def fastest(seconds: Sequence[Mapping[int, float]]) -> int:
     """The number with which the slowest rank is the fastest; of equal ones the least.
-
-    Args:
-        seconds: of each rank, the seconds of a pass by the number of threads.
-    """
+    ``seconds``: of each rank, those of a pass by the number of threads."""
     return min(sorted(seconds[0]), key=lambda n: max(rank[n] for rank in seconds))
 
 
 def choose(communicator: Communicator, kernels: Any, make: Callable[[], Net],
            clock: Callable[[], float] = time.perf_counter) -> int:
     """Let all ranks run the net with some numbers of threads, at the same time, and use the best. Called by all ranks.
+    Returns the number, the same on all ranks.
 
     Args:
-        communicator: the ranks.
-        kernels: the CPU's backend, whose number of threads is set.
         make: makes a net to try, which is built for the number of threads then set; may raise UserError.
-        clock: seconds.
-
-    Returns:
-        the number, the same on all ranks.
     """
     most = min(communicator.allgather_objects(threads_per_rank(communicator, 0)))
     numbers, found = candidates(most), {}

@@ -19,10 +19,7 @@ class ShardUpdater:
     elements before it, so that a device's kernels can use vector loads.
 
     Args:
-        rule: the update rule.
-        params: the net's flat buffers.
         interval: start and stop, in elements of the buffers; not empty.
-        kernels: the backend in whose memory the buffers lie.
         make_plan: (interval, origin) → the plan that updates this interval, where the arrays it is given begin at
             element ``origin`` of the flat buffers. Called at the first update.
 
@@ -62,14 +59,12 @@ class ShardUpdater:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of this interval's histories."""
         return int(self.n_histories * self.n_elems * self._params.dtype.itemsize)
 
     def update(self, hyper: Hyper, factor: Any, writes_copies: bool = False) -> None:
         """Update the interval's parameters and histories by its summed gradients.
 
         Args:
-            hyper: the numbers of this update.
             factor: multiplies every gradient: a float, or the device array that a device's ``clip_factor`` and guard
                 return.
             writes_copies: whether ``params.copies`` get the new parameters too.
@@ -95,7 +90,6 @@ class ShardUpdater:
         """Copy the values that lie in the interval into a history.
 
         Args:
-            index: which history.
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
 from scaffe.training.fault_tolerance.recovery_state_machine import RanksReady, RecoveryStateMachine
 from scaffe.training.learning_rate import rates_of
+from scaffe.training.partition.layers.redistribution import send_back_early
 from scaffe.training.partition.sums import IntraReplicaSums
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
-from scaffe.training.strategies.replica import IntraReplica
+from scaffe.training.strategies.roles import IntraReplica
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -34,21 +35,12 @@ class Method:
     Attributes:
         strategy: a strategy's name ("sc-b"), or "auto".
         algorithm: the collective algorithm that it reduces and broadcasts with ("mpi", "CB-8", "auto").
-        allow_nan: continue when the loss is not finite.
-        options: the command line's other options, for the strategy.
     """
 
     strategy: str = "auto"
     algorithm: str = "auto"
     allow_nan: bool = False
     options: Any = None
-
-
-class Passes(Protocol):
-    """Runs a test net in its place."""
-
-    def forward(self) -> Any:
-        """Run the net forward. Returns the loss, as the net does."""
 
 
 class Observer:
@@ -67,7 +59,6 @@ class Observer:
         """After the passes of an iteration, before its update.
 
         Args:
-            solver: the solver.
             loss: this rank's mean loss over the iteration's passes.
             rate: the iteration's learning rate.
         """
@@ -79,7 +70,6 @@ class Observer:
         """After a display or a test.
 
         Args:
-            solver: the solver.
             phase: "train", "test", or "test_1" and so on for further test nets.
             values: means over the ranks, by name.
         """
@@ -96,32 +86,24 @@ class Observer:
 
 
 class Solver:
-    """One rank's part in training a net.
+    """One rank's part in training a net. Raises UserError if the solver's numbers, learning rate policy or type, or the
+    method's strategy or algorithm, are not known or not usable.
 
     Args:
         param: the SolverParameter message, upgraded.
-        net: the training net.
         test_nets: nets to test; they use the training net's parameters.
         communicator: the ranks that train together, each with a net.
-        method: how the ranks train together.
         shares: which part of the data each net of this rank reads; a run that resumes moves them on.
         role: what this rank does, as the strategy has placed it; None where all ranks are workers.
 
     Attributes:
-        iteration: iterations done so far.
-        rates: the learning rate of each iteration.
         machine: this rank's part in recovery when another one is lost.
         replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
-        observers: called in this order.
         are_ranks_ready: whether this rank knows of ranks that wait to join.
         pauses: set by an observer, on all ranks at once, to let them join after this iteration.
         remake_tests: makes test nets that share the data out over the ranks that are left.
         test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
-
-    Raises:
-        UserError: the solver's numbers, learning rate policy or type, or the method's strategy or algorithm, are not
-            known or not usable.
     """
 
     def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator,
@@ -147,8 +129,8 @@ class Solver:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:
             test_net.share_trained_layers(net)
-        self.test_passes: dict[int, Passes] = {id(test_net): Recorded(test_net, (), backward=False)
-                                               for test_net in test_nets if net.context.kernels.RECORDS}
+        self.test_passes: dict[int, Any] = {id(test_net): Recorded(test_net, (), backward=False)
+                                            for test_net in test_nets if net.context.kernels.RECORDS}
         self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method, role, sharing)
         self.updater.own(self.strategy.state.owned(), self.strategy.state.copied())
@@ -165,7 +147,8 @@ class Solver:
         intra_replica = IntraReplica()
         if division is not None:
             intra_replica = IntraReplicaSums(self.net, division.sums, self.timers)
-            division.overlap(self.net, self.timers)
+            division.group.timers = self.timers
+            send_back_early(self.net)
         kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, sharing, self.timers, self.param.iter_size,
@@ -184,10 +167,7 @@ class Solver:
 
     def test_forward(self, test_net: Net) -> Any:
         """Run one of the test nets forward, by ``test_passes`` where nothing is read between layers.
-
-        Returns:
-            the loss: a number, on a device one that ``float`` waits for.
-        """
+        Returns the loss: a number, on a device one that ``float`` waits for."""
         passes = None if test_net.unfused else self.test_passes.get(id(test_net))
         return test_net.forward() if passes is None else passes.forward()
 
@@ -195,23 +175,20 @@ class Solver:
         """Train up to ``max_iter``, then display and test the result as Caffe does."""
         info(f"Solving {self.net.name}")
         info(f"Learning Rate Policy: {self.param.lr_policy}")
-        self._tell("begin")
+        self.tell("begin")
         self.strategy.begin()
         self.step(self.param.max_iter - self.iteration)
         self.strategy.synchronize_parameters()
-        self._tell("finish")
+        self.tell("finish")
         self.strategy.finish()
         info("Optimization stopped early." if self.stopping else "Optimization Done.")
 
     def step(self, n_iterations: int) -> None:
         """Train this many more iterations, or fewer if an observer sets ``stopping``.
-
-        Raises:
-            RanksReady: on all ranks, after the same iteration, where an observer has set ``pauses``.
-        """
+        Raises RanksReady on all ranks, after the same iteration, where an observer has set ``pauses``."""
         end = self.iteration + n_iterations
         while self.iteration < end and not self.stopping and not self.strategy.has_converged:
-            self._tell("before_iteration")
+            self.tell("before_iteration")
             rate = self.rates.before(self.iteration)
             loss = self.strategy.iterate(rate, self.iteration)
             self._unchecked.append(loss)
@@ -220,51 +197,40 @@ class Solver:
             rate = self.rates.after(partial(self._mean_loss, loss), self.iteration, rate)
             self._rate = rate
             self.machine.prepared()
-            self._tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
+            self.tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
             self.update()
             self.machine.taken()
-            self._tell("after_iteration")
+            self.tell("after_iteration")
             if self.pauses and not self.stopping and self.iteration < end:
                 self.strategy.synchronize_parameters()
                 raise RanksReady
         self.check_losses()
 
     def update(self) -> None:
-        """End an iteration whose gradients are summed."""
         self.strategy.apply(self._rate, self.iteration)
         self.iteration += 1
 
     def _mean_loss(self, loss: float) -> float:
         """The mean over all ranks of an iteration's loss. Called by all of them.
-
-        Raises:
-            UserError: the strategy's ranks are not in step.
-        """
+        Raises UserError if the strategy's ranks are not in step."""
         if self.strategy.in_step.peers.n_ranks < self.communicator.n_ranks:
             raise UserError(f"lr_policy {self.param.lr_policy!r} follows the loss of all ranks, so it is not for a "
                             "strategy whose ranks are not in step")
         return self.mean_over_ranks([float(loss)], self.communicator)[0]
 
-    def report(self, phase: str, values: dict[str, float]) -> None:
-        """Tell all observers what was measured in this iteration; see ``Observer.measured``."""
-        self._tell("measured", phase, values)
-
-    def _tell(self, event: str, *values: Any) -> None:
+    def tell(self, event: str, *values: Any) -> None:
+        """Call one of the methods of all observers."""
         for observer in self.observers:
             self.strategy.fault_tolerance.guard(partial(getattr(observer, event), self, *values))
 
     def close(self) -> None:
-        """Close the nets, which ends their readers."""
         for net in (self.net, *self.test_nets):
             net.close()
 
     def check_losses(self) -> None:
         """Check that the losses since the last check are finite. On a GPU this waits for the device, so it is done
         only every ``CHECK_EVERY`` iterations.
-
-        Raises:
-            UserError: a loss is nan or infinite, and ``allow_nan`` is not set.
-        """
+        Raises UserError if a loss is nan or infinite, and ``allow_nan`` is not set."""
         losses, self._unchecked = [float(loss) for loss in self._unchecked], []
         for back, loss in enumerate(reversed(losses)):
             if not math.isfinite(loss) and not self.method.allow_nan:

@@ -6,6 +6,7 @@ Time that any thread of this process spends compiling counts as "compiling", not
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +22,7 @@ Record = Callable[[str, str, float, float], None]
 
 @dataclass
 class Span:
-    """A with-block that is timed.
-
-    Attributes:
-        label: what a timeline calls it.
-    """
+    """A with-block that is timed; ``label``: what a timeline calls it."""
 
     label: str
 
@@ -42,13 +39,12 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = defaultdict(float)
         self.behind = self.waited = 0.0
         self.record: Record | None = None
         self._inner: list[list[float]] = []  # by open activity: seconds of activities inside, and of compiling there
 
     def clear(self) -> None:
-        """Set all counts to zero."""
         self.seconds.clear()
         self.behind = self.waited = 0.0
 
@@ -57,7 +53,6 @@ class Timers:
         """Count the time of a with-block.
 
         Args:
-            name: the activity it counts under.
             label: what ``record`` gets instead of the name.
 
         Yields:
@@ -74,18 +69,14 @@ class Timers:
             self._count(name, ended - started, compiling_seconds(started, ended))
 
     def _count(self, name: str, elapsed: float, compiling: float) -> None:
-        """Close the innermost activity."""
         inner_elapsed, inner_compiling = self._inner.pop()
         own_compiling = compiling - inner_compiling
-        self._add(name, elapsed - inner_elapsed - own_compiling)
+        self.seconds[name] += elapsed - inner_elapsed - own_compiling
         if own_compiling:
-            self._add(COMPILING, own_compiling)
+            self.seconds[COMPILING] += own_compiling
         if self._inner:
             self._inner[-1][0] += elapsed
             self._inner[-1][1] += compiling
-
-    def _add(self, name: str, seconds: float) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     @contextmanager
     def forward(self, net: Any) -> Iterator[None]:
@@ -94,16 +85,12 @@ class Timers:
         with self("forward"):
             yield
         waited = net.data_seconds - before  # without compiling, as everything here
-        self.seconds["data"] = self.seconds.get("data", 0.0) + waited
+        self.seconds["data"] += waited
         self.seconds["forward"] -= waited
 
     def wait(self, request: Request, label: str) -> None:
         """Wait for a collective that the helper thread carries out, and count it.
-
-        Args:
-            request: the collective's.
-            label: its name in a timeline.
-        """
+        ``label``: its name in a timeline."""
         waited = 0.0
         if request.test():
             request.wait()  # costs nothing, and on a device what is queued from here on follows the result
@@ -119,7 +106,6 @@ class Timers:
         """Count a collective that the helper thread carried out.
 
         Args:
-            label: its name in a timeline.
             started, ended: values of ``time.perf_counter()``, in seconds.
             waited: seconds that the main thread waited for it, compiling left out.
         """

@@ -106,7 +106,7 @@ MUTANTS = (
     Mutant("scaffe/memory/backing/pinned.py", "self._all - self._shown", "self._names.keys() - self._shown",
            PULLED),
     Mutant("scaffe/memory/run/executor.py", "self.enter()", "pass", TESTED),
-    Mutant("scaffe/memory/run/executor.py", "self._last.offload()", "pass", TESTED),
+    Mutant("scaffe/memory/run/executor.py", "last[0].offload()", "pass", TESTED),
     Mutant("scaffe/memory/backing/pinned.py", "number in self._changing and ", "", TESTED),
     Mutant("scaffe/memory/backing/pinned.py", "mover.wait(number)", "pass", TESTED),
     Mutant("scaffe/training/limited_memory.py",
@@ -125,11 +125,11 @@ MUTANTS = (
            "self._part.tier.release(addresses, n_elems * self._total.itemsize)", "pass", TABLES),
     Mutant(f"{SERVER}/server.py", "self._store.tier.look()", "pass", TABLES),
     Mutant("scaffe/memory/backing/disk.py", "self._moves.pop(number).wait()", "self._moves.pop(number)", SPILLED),
-    Mutant("scaffe/memory/backing/disk_lanes.py", "for error in [chunk.exception() for chunk in self._chunks]:",
+    Mutant("scaffe/memory/backing/spill_file.py", "for error in [chunk.exception() for chunk in self._chunks]:",
            "for error in []:", LANES),
-    Mutant("scaffe/memory/backing/disk_lanes.py", "self._move(part, offset + start)",
+    Mutant("scaffe/memory/backing/spill_file.py", "self._move(part, offset + start)",
            "self._move(part, offset)", LANES),
-    Mutant("scaffe/memory/backing/disk_lanes.py", "ThreadPoolExecutor(N_AT_ONCE, name)", "ThreadPoolExecutor(1, name)",
+    Mutant("scaffe/memory/backing/spill_file.py", "ThreadPoolExecutor(N_AT_ONCE, name)", "ThreadPoolExecutor(1, name)",
            LANES),
     Mutant("scaffe/memory/run/executor.py", "self.mover.wait(number)", "pass", SPILLED),
     Mutant("scaffe/memory/run/executor.py", "if action.do is Do.OFFLOADED:", "if False:", SPILLED),
@@ -158,7 +158,8 @@ MUTANTS = (
     Mutant("scaffe/memory/run/testing_nets.py", "self._release(self._done[step])", "pass", SPILLED),
     Mutant("scaffe/memory/backing/disk.py", "in self._shown & set(numbers)", "in set(numbers)", SPILLED),
     Mutant("scaffe/training/strategies/downpour.py", "self._local.fetch_all()", "pass", SPILLED),
-    *(Mutant("scaffe/training/chunked_updates.py", "changing_in_forward(parameters) if", "parameters if", tests)
+    *(Mutant("scaffe/training/chunked_updates.py", "changes_in_forward=strategy.eager.may_refresh_parameters", "",
+             tests)
       for tests in (SPILLED, REPLICAS)),
     *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.eager.taken)", "self._due = set()", tests)
       for tests in (SPILLED, REPLICAS)),

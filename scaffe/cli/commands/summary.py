@@ -86,8 +86,7 @@ def _shared(net: Any, options: Namespace) -> list[str]:
     from scaffe.atomic_files import write_whole
     from scaffe.cli.plan_picture import plan_picture
     from scaffe.pictures.net_picture import to_svg
-    from scaffe.training.partition.options import plan_of, ranks_of
-    from scaffe.training.partition.planner.choice import plan_lines
+    from scaffe.training.partition.options import plan_lines, plan_of, ranks_of
     from scaffe.training.partition.planner.shapes import images_of, shapes_of
 
     layers = shapes_of(net)

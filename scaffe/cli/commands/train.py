@@ -26,20 +26,16 @@ from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
-from scaffe.training.fault_tolerance.options import REPLACE, STOP
-from scaffe.training.fault_tolerance.options import add_flags as add_loss_flags
-from scaffe.training.fault_tolerance.options import check as check_loss_flags
 from scaffe.training.fault_tolerance.recoverable import RecoverableRank
 from scaffe.training.fault_tolerance.recovery import Build, join_training, train_with_recovery
-from scaffe.training.fault_tolerance.replacement import Spawner
+from scaffe.training.fault_tolerance.replacement import REPLACE, STOP, Spawner
+from scaffe.training.fault_tolerance.replacement import add_flags as add_loss_flags
+from scaffe.training.fault_tolerance.replacement import check as check_loss_flags
 from scaffe.training.fault_tolerance.trainer import Trainer
-from scaffe.training.observers.display import Display
-from scaffe.training.observers.progress import Progress
-from scaffe.training.observers.signals import EFFECTS, Signals
-from scaffe.training.observers.snapshots import Snapshots
-from scaffe.training.observers.tensorboard import Tensorboard
+from scaffe.training.observers.display import Display, Progress
+from scaffe.training.observers.snapshots import EFFECTS, Signals, Snapshots
 from scaffe.training.observers.test import Test
-from scaffe.training.observers.timeline import Timeline
+from scaffe.training.observers.viewers import Tensorboard, Timeline
 from scaffe.training.partition.options import PARTITIONS, add_machine_flags
 from scaffe.training.partitioning import divided
 from scaffe.training.ranks import AUTO, together

@@ -10,28 +10,20 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
+from scaffe.memory.backing.store import ArrayMemory
 
 
 class CopyLane:
-    """The copies of one stream, or what it waits for, each between two events.
-
-    Args:
-        stream: theirs.
-
-    Attributes:
-        stream: see there.
-    """
+    """The copies of one stream, or what it waits for, each between two events."""
 
     def __init__(self, stream: Any) -> None:
         self.stream, self._zero, self._began = stream, time.perf_counter(), _mark(stream)
         self._copies: deque[tuple[str, Any, Any]] = deque()
 
     def begin(self, label: str) -> None:
-        """A copy is queued next."""
         self._copies.append((label, _mark(self.stream), None))
 
     def end(self) -> None:
-        """The copy is queued."""
         label, start, _ = self._copies.pop()
         self._copies.append((label, start, _mark(self.stream)))
 
@@ -51,12 +43,8 @@ def _mark(stream: Any) -> Any:
     return event
 
 
-class DeviceArena:
+class DeviceArena(ArrayMemory):
     """See ArrayMemory. Nothing is taken or given back: a tensor's memory is its own while the plan has it there.
-
-    Args:
-        memory: uint8, on the device.
-        lengths: of the tensors, in bytes.
 
     Attributes:
         arrays: views of the memory; none before the first ``arrange``.
@@ -69,20 +57,10 @@ class DeviceArena:
         self.most_bytes = 0
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """See ArrayMemory. Raises ValueError for None."""
         if offsets is None:
             raise ValueError("arrays on a device lie in one memory")
         self.arrays[:] = [self._memory[start:start + n_bytes]
                           for start, n_bytes in zip(offsets, self._lengths, strict=True)]
-
-    def take(self, number: int) -> None:
-        """See ArrayMemory: nothing to do."""
-
-    def drop(self, number: int) -> None:
-        """See ArrayMemory: nothing to do."""
-
-    def give_back(self) -> None:
-        """See ArrayMemory: nothing to do."""
 
 
 class DeviceClock:
@@ -109,13 +87,11 @@ class DeviceClock:
         return self._found
 
     def begin(self, step: int) -> None:
-        """See Clock."""
         if self._found is None and not device.current_stream().is_capturing():
             self._last = _clock_mark(self._starts, step)
             self._n_open += 1
 
     def end(self, step: int) -> None:
-        """See Clock."""
         if self._found is None and self._n_open:
             self._n_open -= 1
             start, self._last = self._last, _clock_mark(self._ends, step)
@@ -131,16 +107,9 @@ def _clock_mark(events: dict[int, Any], step: int) -> Any:
 
 class PinnedPlaces:
     """A place in page-locked memory for each tensor that is offloaded. Persistent ones, and parameters that are
-    refreshed in each iteration, keep theirs; the others have one for as long as a plan does.
-
-    Args:
-        lengths: of all tensors, in bytes.
-        persistent: those that keep theirs, by number, with their places. An empty array stands for a place yet to be
-            made, which is zero at first.
-
-    Attributes:
-        lengths: see there.
-    """
+    refreshed in each iteration, keep theirs; the others have one for as long as a plan does. ``persistent``: those that
+    keep theirs, by number, with their places. An empty array stands for a place yet to be made, which is zero at
+    first."""
 
     def __init__(self, lengths: Sequence[int], persistent: Mapping[int, np.ndarray]) -> None:
         self.lengths = lengths
@@ -151,11 +120,9 @@ class PinnedPlaces:
         self._moved: dict[int, np.ndarray] = {}
 
     def __getitem__(self, number: int) -> np.ndarray:
-        """A tensor's place, uint8. Raises KeyError if it has none."""
         return self._persistent[number] if number in self._persistent else self._moved[number]
 
     def move(self, numbers: Collection[int]) -> None:
-        """Have places for these, and no others but those that keep theirs."""
         wanted = sorted(number for number in numbers if number not in self._persistent)
         if wanted != list(self._moved):
             self._moved.clear()

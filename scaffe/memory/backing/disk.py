@@ -8,75 +8,42 @@ from contextlib import suppress
 from typing import ClassVar
 
 from scaffe.mapped_memory import address, dismiss, rounded
-from scaffe.memory.backing.disk_lanes import DiskLane, DiskLanes, Move
 from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.speeds import disk_speed
-from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Record
-from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.plan.layout import Layout, fitted
-from scaffe.memory.plan.placements import Placement
-from scaffe.memory.plan.plan import Plan
-from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.memory.backing.spill_file import DiskLane, DiskLanes, Move
+from scaffe.memory.backing.store import ArrayMemory, ArrayMover, Opened, PersistentTensors
+from scaffe.memory.plan import greedy, layout
+from scaffe.memory.problem.iteration import Bandwidth
 from scaffe.memory.problem.tensors import StateTensor
 
 
 class DiskStore:
-    """See BackingStore.
+    """See BackingStore: activations lie in one memory if they fit, and all else has pages of its own. ``backed``:
+    memory that the spill file backs, and what lies in it already."""
 
-    Args:
-        backed: memory that the spill file backs, and what lies in it already.
-    """
+    least_bytes = staticmethod(greedy.least_bytes)
+    fitted = staticmethod(layout.fitted)
 
     def __init__(self, backed: FileBackedMemory) -> None:
         self._backed = backed
 
     def bandwidth(self) -> Bandwidth:
-        """See BackingStore: of the file's disk."""
         return disk_speed(self._backed.file)
 
-    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> Pages:
-        """See BackingStore."""
+    def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
         pages = Pages(lengths)
         for each in state:
             pages.adopt(each.memory)
-        return pages
-
-    def mover(self, memory: ArrayMemory) -> Mover:
-        """See BackingStore."""
-        return Mover(memory, self._backed)
-
-    def persistent(self, names: dict[int, str], memory: ArrayMemory,
-                   state: Sequence[StateTensor]) -> FilePersistentTensors:
-        """See BackingStore."""
-        first = len(memory.arrays) - len(state)
-        refreshed = [i for i, each in enumerate(state, first) if each.is_refreshed]
-        return FilePersistentTensors(names, memory, self._backed, refreshed)
-
-    def clock(self) -> HostClock:
-        """See BackingStore."""
-        return HostClock()
-
-    def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
-               n_blobs: int) -> tuple[Plan, Layout]:
-        """See BackingStore: activations lie in one memory if they fit, and all else has pages of its own."""
-        return fitted(iteration, place, n_bytes, bandwidth, n_blobs)
-
-    def least_bytes(self, iteration: Iteration) -> int:
-        """See BackingStore."""
-        return least_bytes(iteration)
+        refreshed = [i for i, each in enumerate(state, len(lengths)) if each.is_refreshed]
+        return Opened(pages, Mover(pages, self._backed),
+                      FilePersistentTensors(names, pages, self._backed, refreshed), HostClock())
 
 
-class FilePersistentTensors:
+class FilePersistentTensors(PersistentTensors):
     """See PersistentTensors. Before the first iteration, and whenever somebody wants to read them whole, those that lie
-    in the file are shown from there: their addresses map the file's pages, which need not fit in memory.
-
-    Args:
-        names: of the tensors, by number.
-        pages: their memory.
-        backed: where that lies.
-        refreshed: further tensors that lie there, by number, whose contents nobody needs once an iteration begins.
-    """
+    in the file are shown from there: their addresses map the file's pages, which need not fit in memory. ``refreshed``:
+    further tensors that lie there, by number, whose contents nobody needs once an iteration begins."""
 
     def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: FileBackedMemory,
                  refreshed: Collection[int] = ()) -> None:
@@ -85,7 +52,6 @@ class FilePersistentTensors:
         self._away, self._shown = set(names), {*names, *refreshed}
 
     def move(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors."""
         self._moved = self._names.keys() & set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
@@ -116,52 +82,33 @@ class FilePersistentTensors:
             self._shown.add(number)
 
     def release(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors: the file has them. Raises OSError."""
         for number in self._shown & set(numbers):
             array = self._pages.arrays[number]
             dismiss(address(array), array.nbytes)
 
-    def show_all(self) -> None:
-        """See PersistentTensors: nothing to do, since their addresses stay."""
 
-
-class Mover:
+class Mover(DiskLanes):
     """See ArrayMover. Moves of one way begin in the order in which they were asked for. Whoever needs the memory of a
-    tensor that is being offloaded, or the tensor again, waits first until it is out.
-
-    Args:
-        pages: the tensors' memory.
-        backed: the file; persistent tensors have places of their own in it.
-    """
+    tensor that is being offloaded, or the tensor again, waits first until it is out. ``backed``: the file; persistent
+    tensors have places of their own in it."""
 
     holds_host: ClassVar[bool] = True
 
     def __init__(self, pages: ArrayMemory, backed: FileBackedMemory) -> None:
-        self._pages, self._backed, self._lanes = pages, backed, DiskLanes(backed.file)
+        super().__init__(backed.file)
+        self._pages, self._backed = pages, backed
         self._moves: dict[int, Move] = {}
         self._offsets: dict[int, int] = {}
 
     @property
-    def record(self) -> Record | None:
-        """See ArrayMover."""
-        return self._lanes.record
-
-    @record.setter
-    def record(self, record: Record | None) -> None:
-        self._lanes.record = record
-
-    @property
     def offloaded(self) -> int:
-        """See ArrayMover."""
-        return self._lanes.out.n_bytes
+        return self.out.n_bytes
 
     @property
     def fetched(self) -> int:
-        """See ArrayMover."""
-        return self._lanes.back.n_bytes
+        return self.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
-        """See ArrayMover. Raises UserError if the disk has no room for them."""
         self._offsets, end = {}, rounded(self._backed.n_bytes)
         for number in numbers:
             self._offsets[number] = end
@@ -169,30 +116,19 @@ class Mover:
         self._backed.file.reserve(end)
 
     def offload(self, number: int, name: str) -> None:
-        """See ArrayMover."""
-        self._begin(self._lanes.out, number, f"save {name}")
+        self._begin(self.out, number, f"save {name}")
 
     def fetch(self, number: int, name: str) -> None:
-        """See ArrayMover."""
-        self._begin(self._lanes.back, number, f"fetch {name}")
+        self._begin(self.back, number, f"fetch {name}")
 
     def wait(self, number: int) -> None:
         """See ArrayMover. Raises what the move raised, and KeyError if none was begun."""
         self._moves.pop(number).wait()
 
     def wait_all(self) -> None:
-        """See ArrayMover. Errors of moves are ignored."""
         for number in list(self._moves):
             with suppress(Exception):
                 self.wait(number)
-
-    def bandwidth(self) -> Bandwidth | None:
-        """See ArrayMover."""
-        return self._lanes.bandwidth()
-
-    def close(self) -> None:
-        """See ArrayMover: end the threads, after the chunks that they are at."""
-        self._lanes.close()
 
     def _begin(self, lane: DiskLane, number: int, label: str) -> None:
         array, offset = self._pages.arrays[number], self._offsets.get(number)
@@ -200,22 +136,16 @@ class Mover:
 
 
 class HostClock:
-    """See Clock.
-
-    Attributes:
-        seconds: of each step, as last measured.
-    """
+    """See Clock."""
 
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
         self._started = 0.0
 
     def begin(self, step: int) -> None:
-        """See Clock."""
         self._started = time.perf_counter()
 
     def end(self, step: int) -> None:
-        """See Clock."""
         now = time.perf_counter()
         self.seconds[step] = now - self._started
         self._started = now

@@ -51,7 +51,6 @@ class Windows:
         raise ValueError("expected an array within a window of the file")
 
     def offset(self, array: np.ndarray) -> int:
-        """An array's place in the file, in bytes."""
         begin, memory = self.of(array)
         return begin + address(array) - address(memory)
 
@@ -89,15 +88,13 @@ class FileBackedMemory:
     Args:
         file: its first ``n_bytes`` are used. If the disk fails to read it, the process ends.
         rank: for the line that is then printed; below 0 if it is the only one.
-
-    Attributes:
-        file, n_bytes: see there.
     """
 
     stays: ClassVar[bool] = True
 
     def __init__(self, file: SpillFile, rank: int = -1) -> None:
         self.file, self.n_bytes, self._windows = file, 0, Windows(file, rank)
+        self.offset = self._windows.offset  # of an array in the file, in bytes
         self._is_whole = True  # all of it shows the file
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -110,12 +107,8 @@ class FileBackedMemory:
         return self._behind(-(-self.n_bytes // HUGE_BYTES) * HUGE_BYTES, n_bytes, np.dtype(np.uint8))
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """An array, (n_elems,), for pieces of which each starts at an element of it.
-
-        Returns:
-            the memory in which they lie, if each does so where it should (at other addresses, if these are not
-            contiguous); else new memory.
-        """
+        """An array, (n_elems,), for pieces of which each starts at an element of it. Returns the memory in which they
+        lie, if each does so where it should (at other addresses, if these are not contiguous); else new memory."""
         dtype = np.dtype(dtype)
         first = self.offset(pieces[0]) if pieces else 0
         there = [first + start * dtype.itemsize for start in starts]
@@ -124,7 +117,6 @@ class FileBackedMemory:
         return self.pages(n_elems * dtype.itemsize).view(dtype)
 
     def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """Whether two arrays made here show the same part of the file."""
         return self.offset(one) == self.offset(other)
 
     def keep(self, whole: np.ndarray, shown: Sequence[np.ndarray] = ()) -> None:
@@ -148,10 +140,6 @@ class FileBackedMemory:
         self._is_whole = False
         make_private(array)
 
-    def offset(self, array: np.ndarray) -> int:
-        """The array's place in the file, in bytes."""
-        return self._windows.offset(array)
-
     def _behind(self, start: int, n_elems: int, dtype: np.dtype) -> np.ndarray:
         end = start + -(-n_elems // ALIGN_ELEMS) * ALIGN_ELEMS * dtype.itemsize
         self.file.reserve(-(-end // HUGE_BYTES) * HUGE_BYTES)
@@ -172,11 +160,8 @@ def _keep(memory: np.ndarray, start: int, end: int) -> None:
 
 
 def file_backed_zeros(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros, (n_elems,), in a file of their own without a name, for as long as they are used.
-
-    Raises:
-        UserError: if there is no such folder, or the disk is full.
-    """
+    """Zeros, (n_elems,), in a file of their own without a name, for as long as they are used. Raises UserError if there
+    is no such folder, or the disk is full."""
     file = SpillFile(folder)
     try:
         return FileBackedMemory(file).zeros(n_elems, dtype)
@@ -191,7 +176,6 @@ class StagedOnHost:
     stays: ClassVar[bool] = False
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """See ParamMemory."""
         return in_pages(n_elems, np.dtype(dtype))
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -199,5 +183,4 @@ class StagedOnHost:
         return in_pages(n_elems, np.dtype(dtype))
 
     def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """See ParamMemory: never, since ``flat`` takes new memory."""
         return False

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from scaffe.mapped_memory import HUGE_BYTES, Maps, address, advise_huge, anonymous, dismiss, make_private, rounded
+from scaffe.memory.backing.store import ArrayMemory
 
 MOST_ADDRESS = 1 << 64
 Piece = tuple[int, int]
@@ -20,12 +21,6 @@ class FreePieces:
 
     The system moves whole units, which begin and end at multiples of the unit, two to three times as fast as other
     pieces. These are kept together, and an array gets them first, so that what begins with a unit goes on with units.
-
-    Args:
-        unit_bytes: the length of a unit.
-
-    Attributes:
-        n_bytes: of all of them.
     """
 
     def __init__(self, unit_bytes: int) -> None:
@@ -34,7 +29,6 @@ class FreePieces:
         self._others: list[tuple[int, int]] = []
 
     def put(self, pieces: Iterable[Piece]) -> None:
-        """Add pieces."""
         for start, n_bytes in pieces:
             insort(self._kind(start, n_bytes), (n_bytes, start))
             self.n_bytes += n_bytes
@@ -51,7 +45,6 @@ class FreePieces:
         return found
 
     def take_within(self, start: int, end: int) -> list[Piece]:
-        """Take all pieces that lie between two addresses, in their order."""
         found = sorted((at, n_bytes) for kind in (self._units, self._others) for n_bytes, at in kind
                        if start <= at < end)
         for at, n_bytes in found:
@@ -61,7 +54,6 @@ class FreePieces:
         return found
 
     def clear(self) -> list[Piece]:
-        """Take all."""
         return self.take_within(0, MOST_ADDRESS)
 
     def _taken(self, kind: list[tuple[int, int]], n_bytes: int, least: int) -> list[Piece]:
@@ -79,7 +71,6 @@ class FreePieces:
         return found
 
     def _divide_unit(self) -> None:
-        """Let a unit of the shortest piece of units be divided from now on."""
         length, start = self._units.pop(0)
         if length > self._unit:
             insort(self._units, (length - self._unit, start))
@@ -101,7 +92,7 @@ _mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_
 _mremap.restype = ctypes.c_void_p
 
 
-class Pages:
+class Pages(ArrayMemory):
     """Arrays at fixed addresses. The pages of an array that is dropped are moved to the addresses of those that come
     next. That takes less time than new pages, which the system has to fill with zeros.
 
@@ -111,9 +102,7 @@ class Pages:
         lengths: in bytes, as ``rounded`` gives them.
 
     Attributes:
-        arrays: uint8, one for each length.
         most_bytes: the most that arrays, and pages which wait for one, may have together, without what is arranged.
-        n_bytes: what they have.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -133,7 +122,6 @@ class Pages:
         advise_huge(memory)
 
     def arrange(self, offsets: Sequence[int] | None) -> None:
-        """See ArrayMemory."""
         for number in range(len(self._separate)):
             self.drop(number)
         self.give_back()
@@ -147,7 +135,6 @@ class Pages:
             advise_huge(self._whole[:rounded(max(ends, default=0))])
 
     def take(self, number: int) -> None:
-        """See ArrayMemory."""
         if number in self._pieces or number < self._n_arranged:
             return
         start = address(self.arrays[number])

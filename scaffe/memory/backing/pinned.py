@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock, PinnedPlaces
 from scaffe.memory.backing.speeds import link_speed
-from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Record
+from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Opened, PersistentTensors, Record
 from scaffe.memory.plan.layout import Layout, fitted_together, least_together
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
@@ -30,12 +30,7 @@ class DeviceMover:
       is asked for behind the wait for that, as plans have it;
     - copies one way run one after another, and at the same time as those the other way, since links carry both at once.
 
-    Args:
-        memory: the tensors' memory on the device.
-        places: theirs on the host.
-
     Attributes:
-        record: see ArrayMover.
         offloaded, fetched: bytes of the copies that were queued so far.
     """
 
@@ -52,16 +47,13 @@ class DeviceMover:
         self.offloaded = self.fetched = 0
 
     def place(self, numbers: Collection[int]) -> None:
-        """See ArrayMover."""
         self._places.move(numbers)
 
     def offload(self, number: int, name: str) -> None:
-        """See ArrayMover."""
         self._queue(self._out, device.copy_to_pinned, number, "save", name)
         self.offloaded += self._memory.arrays[number].nbytes
 
     def fetch(self, number: int, name: str) -> None:
-        """See ArrayMover."""
         self._queue(self._back, device.copy_from_pinned, number, "fetch", name)
         self.fetched += self._memory.arrays[number].nbytes
 
@@ -76,7 +68,6 @@ class DeviceMover:
             self._waits.end()
 
     def wait_all(self) -> None:
-        """See ArrayMover: the host does not wait."""
         for number in list(self._open):
             self.wait(number)
         for name, lane in ((OUT, self._out), (BACK, self._back), (WAITS, self._waits)):
@@ -84,11 +75,9 @@ class DeviceMover:
                 lane.report(partial(self.record, name))
 
     def bandwidth(self) -> Bandwidth | None:
-        """See ArrayMover: None, since copies compete with those of batches."""
         return None
 
     def close(self) -> None:
-        """See ArrayMover: wait until no copy reads or writes the tensors."""
         for lane in (self._out, self._back):
             lane.stream.synchronize()
 
@@ -113,14 +102,12 @@ def _event() -> Any:
 Bind = Callable[[Any], None]
 
 
-class PinnedPersistentTensors:
+class PinnedPersistentTensors(PersistentTensors):
     """See PersistentTensors. What is shown lies on the host, and whoever reads or writes it uses it there.
 
     Args:
-        names: of the tensors, by number.
         binds: for each, what is called with its place: an array, uint8, on the device or on the host.
         changing: those that passes change; the host's copy of the others is always valid.
-        memory: theirs on the device.
         places: theirs on the host, which are valid at first.
         refreshed: further tensors, by number, whose contents nobody needs once an iteration begins.
     """
@@ -138,7 +125,6 @@ class PinnedPersistentTensors:
         self._staying = self._names.keys() - set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """See PersistentTensors."""
         for number in sorted(self._shown):
             self._binds[number](self._memory.arrays[number])
             if number in self._staying:
@@ -157,84 +143,44 @@ class PinnedPersistentTensors:
             device.current_stream().synchronize()
         self._shown.update(hidden)
 
-    def release(self, numbers: Collection[int]) -> None:
-        """See PersistentTensors: nothing to do, since page-locked memory stays."""
-
     def show_all(self) -> None:
-        """See PersistentTensors."""
         self.show(self._all)
 
 
 class PinnedStore:
-    """See BackingStore. All tensors of a plan lie in one piece of the device's memory.
+    """See BackingStore. All tensors of a plan lie in one piece of the device's memory, of ``n_bytes``, uint8."""
 
-    Args:
-        allocate: makes an array, uint8, of so many bytes on the device.
-        n_bytes: of that piece.
-    """
+    least_bytes = staticmethod(least_together)
 
     def __init__(self, allocate: Callable[[int], Any], n_bytes: int) -> None:
         self._allocate, self._n_bytes = allocate, n_bytes
         self._memory: Any = None
-        self._places: PinnedPlaces | None = None
 
     def bandwidth(self) -> Bandwidth:
-        """See BackingStore: of the link between device and host."""
         return link_speed(self.whole())
 
-    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> DeviceArena:
-        """See BackingStore."""
-        everything = [*lengths, *(each.tensor.n_bytes for each in state)]
-        persistent = {number: each.memory for number, each in enumerate(state, len(lengths))
-                   if each.tensor.is_persistent or each.is_refreshed}
-        self._places = PinnedPlaces(everything, persistent)
-        return DeviceArena(self.whole(), everything)
-
-    def mover(self, memory: ArrayMemory) -> DeviceMover:
-        """See BackingStore. Called after ``memory``."""
-        return DeviceMover(memory, self._host())
-
-    def persistent(self, names: dict[int, str], memory: ArrayMemory,
-                   state: Sequence[StateTensor]) -> PinnedPersistentTensors:
-        """See BackingStore. Called after ``memory``."""
-        first = len(self._host().lengths) - len(state)
-        binds = {first + i: each.bind for i, each in enumerate(state)}
-        changing = {first + i for i, each in enumerate(state) if each.tensor.changes}
-        refreshed = [first + i for i, each in enumerate(state) if each.is_refreshed]
-        return PinnedPersistentTensors(names, binds, changing, memory, self._host(), refreshed)
-
-    def clock(self) -> DeviceClock:
-        """See BackingStore."""
-        return DeviceClock()
+    def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
+        everything, first = [*lengths, *(each.tensor.n_bytes for each in state)], len(lengths)
+        refreshed = [number for number, each in enumerate(state, first) if each.is_refreshed]
+        places = PinnedPlaces(everything, {number: each.memory for number, each in enumerate(state, first)
+                                           if each.tensor.is_persistent or each.is_refreshed})
+        memory = DeviceArena(self.whole(), everything)
+        persistent = PinnedPersistentTensors(
+            names, {number: each.bind for number, each in enumerate(state, first)},
+            {number for number, each in enumerate(state, first) if each.tensor.changes}, memory, places, refreshed)
+        return Opened(memory, DeviceMover(memory, places), persistent, DeviceClock())
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        """See BackingStore."""
         return fitted_together(iteration, place, n_bytes, bandwidth)
 
-    def least_bytes(self, iteration: Iteration) -> int:
-        """See BackingStore."""
-        return least_together(iteration)
-
     def whole(self) -> Any:
-        """The piece of device memory, uint8."""
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory
 
-    def _host(self) -> PinnedPlaces:
-        if self._places is None:
-            raise RuntimeError("a device's arrays have no memory yet")
-        return self._places
-
 
 def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:
-    """Page-locked host memory below the device on which a net computes.
-
-    Args:
-        net: the net.
-        iteration: its tensors.
-        n_bytes: that these may have on the device.
-    """
+    """Page-locked host memory below the device of a net, whose tensors may have so many bytes there."""
     most = sum(part.n_bytes for part in iteration.tensors)
     return PinnedStore(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))

@@ -15,20 +15,13 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.disk_lanes import N_AT_ONCE, DiskLanes
-from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.backing.spill_file import N_AT_ONCE, DiskLanes, SpillFile
 from scaffe.memory.problem.iteration import Bandwidth
 from scaffe.private_files import kept_folder, read, write
 
 
 def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwidth:
-    """Bytes a second each way, from a file in the cache folder if it is there, else measured now.
-
-    Args:
-        name: of the file.
-        key: what the speed is of.
-        measure: makes a trial.
-    """
+    """Bytes a second each way, from a file in the cache folder if it is there, else measured now."""
     folder = kept_folder()
     known = _known(folder / name) if folder else {}
     if key not in known:
@@ -42,7 +35,6 @@ def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwid
 
 
 def _known(place: Path) -> dict[str, list[float]]:
-    """What the file says; nothing if it is not there, or is not readable."""
     with suppress(ValueError, TypeError, AttributeError):
         return {key: [float(out), float(back)] for key, (out, back) in json.loads(read(place) or b"{}").items()
                 if min(float(out), float(back)) > 0}
@@ -54,11 +46,8 @@ DISK_TRIAL_BYTES = 128 << 20
 
 
 def disk_speed(file: SpillFile) -> Bandwidth:
-    """Bytes a second each way of a spill file's disk, as last measured on this machine, else by a trial now.
-
-    Raises:
-        UserError: if the trial failed.
-    """
+    """Bytes a second each way of a spill file's disk, as last measured on this machine, else by a trial now. Raises
+    UserError if the trial failed."""
     key = f"{os.uname().nodename} {Path(file.folder).stat().st_dev} {N_AT_ONCE}"
     return kept_speed(DISK, key, lambda: measured(file))
 
@@ -88,11 +77,7 @@ LINK_TRIAL_BYTES = 64 << 20
 
 def link_speed(memory: Any) -> Bandwidth:
     """Bytes a second from the current device and to it, each way alone, as last measured on this machine, else by a
-    trial now. Links carry both ways at once.
-
-    Args:
-        memory: uint8, on the device; its contents are lost.
-    """
+    trial now. Links carry both ways at once. ``memory``: uint8, on the device; its contents are lost."""
     number = device.current()
     key = f"{os.uname().nodename} {device.bus_id(number)} {device.describe(number)['Name']}"
     return replace(kept_speed(LINK, key, lambda: _measured(memory[:LINK_TRIAL_BYTES])), at_once=True)

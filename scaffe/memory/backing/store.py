@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import Placement
@@ -16,7 +16,7 @@ OUT, BACK, WAITS = "moves out", "moves back", "waits for moves"
 """Lanes of a timeline: offloads, fetches, and a device's waits for them."""
 
 
-class ArrayMemory(Protocol):
+class ArrayMemory:
     """Memory for the tensors of a plan.
 
     Attributes:
@@ -84,7 +84,7 @@ class ArrayMover(Protocol):
         """Release threads, streams and places."""
 
 
-class PersistentTensors(Protocol):
+class PersistentTensors:
     """Where persistent tensors are between iterations."""
 
     def move(self, numbers: Collection[int]) -> None:
@@ -117,23 +117,24 @@ class Clock(Protocol):
         """A step's work is done."""
 
 
+class Opened(NamedTuple):
+    """The tensors' memory, what moves them, the persistent ones, and what measures steps."""
+
+    memory: ArrayMemory
+    mover: ArrayMover
+    persistent: PersistentTensors
+    clock: Clock
+
+
 class BackingStore(Protocol):
     """A slower memory below the one in which a net computes."""
 
     def bandwidth(self) -> Bandwidth:
         """Bytes a second each way."""
 
-    def memory(self, lengths: Sequence[int], state: Sequence[StateTensor]) -> ArrayMemory:
-        """Memory for tensors of these lengths, in bytes, and for state tensors."""
-
-    def mover(self, memory: ArrayMemory) -> ArrayMover:
-        """What moves them."""
-
-    def persistent(self, names: dict[int, str], memory: ArrayMemory, state: Sequence[StateTensor]) -> PersistentTensors:
-        """The persistent tensors, by number and name; state tensors have the last numbers."""
-
-    def clock(self) -> Clock:
-        """What measures steps."""
+    def open(self, lengths: Sequence[int], state: Sequence[StateTensor], names: dict[int, str]) -> Opened:
+        """Memory for tensors of these lengths, in bytes, and behind them for state tensors, and what goes with it.
+        ``names``: of the persistent tensors, by number."""
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:

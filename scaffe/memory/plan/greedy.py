@@ -47,12 +47,7 @@ class Needs:
 
 
 def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
-    """When each tensor must be in memory. Steps of backward are looked at first, since recomputing needs inputs.
-
-    Args:
-        iteration: the tensors and steps.
-        choices: one for each tensor.
-    """
+    """When each tensor must be in memory. Steps of backward are looked at first, since recomputing needs inputs."""
     found = Needs([], [-1] * len(iteration.tensors), [-1] * len(iteration.tensors))
     users: dict[int, list[int]] = {}
     for number, tensor in enumerate(iteration.tensors):
@@ -122,18 +117,12 @@ Ways = tuple[Choice, ...]
 
 
 def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float) -> list[Choice]:
-    """Choices that need no more than the limit in any step.
+    """Choices that need no more than the limit in any step. Raises MemoryTooSmallError if there are no such choices.
 
     Args:
-        iteration: the tensors and steps.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
         ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, LATE.
         share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
             none is.
-
-    Raises:
-        MemoryTooSmallError: if there are no such choices.
     """
     choices, offloads = [Choice.KEEP] * len(iteration.tensors), _cheapest_first(iteration, bandwidth, ways, share)
     need = needs(iteration, choices)
@@ -142,7 +131,8 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         found = next((each for each in offloads if _lies_idle(iteration, need, each, step)), None)
         if found is not None:
             choices[found.number] = found.way
-            offloads = [each for each in offloads if each.number != found.number or _goes_beyond(each.way, found.way)]
+            offloads = [each for each in offloads if each.number != found.number or (
+                found.way is Choice.LATE and each.way is not Choice.LATE)]  # which goes beyond it
         elif not _move_instead(iteration, choices, need, step, ways):
             raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
         if found is not None and found.way is not Choice.RECOMPUTE:
@@ -150,11 +140,6 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         else:
             need = needs(iteration, choices)
     return choices
-
-
-def _goes_beyond(way: Choice, other: Choice) -> bool:
-    """Whether a tensor for which the other choice was made may still get this one."""
-    return other is Choice.LATE and way is not Choice.LATE
 
 
 class _Offload(NamedTuple):
@@ -169,7 +154,6 @@ class _Offload(NamedTuple):
 
 
 def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Offload]:
-    """All choices that take tensors out of memory, the cheapest first."""
     found = []
     for number, tensor in enumerate(iteration.tensors):
         costs = dict[Choice, float]()
@@ -203,15 +187,11 @@ def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step
     crowd = {number for number, spans in enumerate(need.spans) if len(spans) > 1 and spans[1][0] <= step <= spans[1][1]}
     crowd |= {number for number, spans in enumerate(need.spans)
               if spans and not iteration.tensors[number].backward and spans[-1][0] <= step <= spans[-1][1]}
+    inputs = [() if tensor.recompute is None else tensor.recompute.inputs for tensor in iteration.tensors]
     blamed = [number for number, choice in enumerate(choices) if choice is Choice.RECOMPUTE
-              and need.returns_at.get(number, step + 1) <= step and crowd & {number, *_inputs(iteration, number)}]
+              and need.returns_at.get(number, step + 1) <= step and crowd & {number, *inputs[number]}]
     if Choice.MOVE not in ways or not blamed:
         return False
     for number in blamed:
         choices[number] = Choice.MOVE
     return True
-
-
-def _inputs(iteration: Iteration, number: int) -> tuple[int, ...]:
-    recompute = iteration.tensors[number].recompute
-    return recompute.inputs if recompute else ()

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaffe.mapped_memory import rounded
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.placements import PLACEMENTS, Placement
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, resident_bytes
-from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.schedule import predict, schedule
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 from scaffe.nets.blob_memory import lowest
 
@@ -23,15 +22,13 @@ MOST_TRIALS, MOST_VISITS = 400, 2_000_000  # orders that are tried, and those ti
 def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) -> tuple[list[int], int]:
     """Place tensors one after another, each at the lowest offset at which it meets no other, the largest first. If they
     take more than the room, other orders are tried, in which a tensor that ends last, or any other, comes earlier
-    (random descent, equal for equal inputs).
+    (random descent, equal for equal inputs). Returns offsets, 0 for tensors that are never in memory, and the length of
+    all, in bytes.
 
     Args:
         lengths: of the tensors, in bytes.
         intervals: for each, the steps in which it is in memory, first and last inclusive.
         room: in bytes; no better order is searched for once everything fits.
-
-    Returns:
-        offsets, 0 for tensors that are never in memory, and the length of all, in bytes.
     """
     there = [number for number, each in enumerate(intervals) if each]
     met = {i: [j for j in there if i != j and _meet(intervals[i], intervals[j])] for i in there}
@@ -50,7 +47,6 @@ def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) ->
 
 
 def _meet(mine: Intervals, others: Intervals) -> bool:
-    """Whether an interval of one tensor and one of another have a step in common."""
     return any(first <= until and since <= final for first, final in mine for since, until in others)
 
 
@@ -98,17 +94,10 @@ class Layout:
     others_bytes: int
 
 
-def separate_layout(iteration: Iteration, plan: Plan) -> Layout:
-    """Every tensor with addresses of its own."""
-    most = max(resident_bytes(iteration, plan), default=0)
-    return Layout(None, most, most)
-
-
 def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int = 0) -> Layout:
     """Tensors in one memory that is always allocated.
 
     Args:
-        iteration, plan: the tensors, and what is done with them.
         n_arranged: so many tensors, the first, lie in that memory.
         n_bytes: for all tensors; no shorter layout is searched for once they fit.
     """
@@ -130,21 +119,17 @@ BYTES_A_SECOND = 30e9  # at which pages pass from array to array
 def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
            n_arranged: int) -> tuple[Plan, Layout]:
     """A plan within a limit, and a layout. Tensors in one memory leave gaps. If these exceed the limit, plans for less
-    memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would.
+    memory are tried; one is used if it takes no longer than passing pages from tensor to tensor would. Raises
+    MemoryTooSmallError if there is no plan within the limit.
 
     Args:
-        iteration: the tensors and steps.
-        place: makes plans.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
         n_arranged: so many tensors, the first, may lie in one memory.
-
-    Raises:
-        MemoryTooSmallError: if there is no plan within the limit.
     """
     first = plan = place(iteration, n_bytes, bandwidth)
     resident_bytes(iteration, plan, n_bytes)
-    most = predict(iteration, first, bandwidth).seconds + _passed_bytes(iteration, first, n_arranged) / BYTES_A_SECOND
+    passed = sum(tensor.n_bytes * len(visits) for tensor, visits in zip(
+        iteration.tensors[:n_arranged], occupied(iteration, first), strict=False))  # to tensors elsewhere
+    most = predict(iteration, first, bandwidth).seconds + passed / BYTES_A_SECOND
     target = n_bytes
     for _ in range(TRIALS):
         layout = arrangement(iteration, plan, n_arranged, n_bytes)
@@ -155,13 +140,8 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
             plan = place(iteration, target, bandwidth)
         except MemoryTooSmallError:
             break
-    return first, separate_layout(iteration, first)
-
-
-def _passed_bytes(iteration: Iteration, plan: Plan, n_arranged: int) -> int:
-    """Bytes of memory that pass to tensors with addresses of their own in an iteration."""
-    visits = occupied(iteration, plan)[:n_arranged]
-    return sum(tensor.n_bytes * len(each) for tensor, each in zip(iteration.tensors, visits, strict=False))
+    resident = max(resident_bytes(iteration, first), default=0)
+    return first, Layout(None, resident, resident)  # every tensor with addresses of its own
 
 
 Fit = tuple[Plan, Layout]
@@ -174,17 +154,7 @@ MOVING = ("auto", "move")  # the placements that may move everything
 def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth) -> tuple[Plan, Layout]:
     """A plan within a limit, and a layout of all tensors in one memory. If gaps between them exceed the limit, tensors
     on their way are lent less memory, and plans for less are tried; at last one that offloads everything. The fastest
-    is used.
-
-    Args:
-        iteration: the tensors and steps.
-        place: makes plans.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
-
-    Raises:
-        MemoryTooSmallError: if there is no plan within the limit.
-    """
+    is used. Raises MemoryTooSmallError if there is no plan within the limit."""
     target, found = n_bytes, list[Fit]()
     for _ in range(TRIALS_TOGETHER):
         try:
@@ -201,7 +171,7 @@ def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwi
         found += _lending_less(iteration, plan.wanted, target, n_bytes, bandwidth)
         target -= max((layout.n_bytes - n_bytes) // 2, 1)
     if not found and place in [PLACEMENTS[name] for name in MOVING]:
-        found = _lending_less(iteration, _everything(iteration), n_bytes, n_bytes, bandwidth)
+        found = _lending_less(iteration, [Choice.MOVE] * len(iteration.tensors), n_bytes, n_bytes, bandwidth)
     if not found:
         raise MemoryTooSmallError(f"arrays in one piece of memory leave gaps, and need more than the {n_bytes:,} bytes "
                                   "that are left for them")
@@ -212,7 +182,7 @@ def least_together(iteration: Iteration) -> int:
     """The least limit for which there surely is a plan in one memory: everything is offloaded, and fetched just in
     time."""
     least = least_bytes(iteration)
-    plan = schedule(iteration, _everything(iteration), least, Bandwidth(1.0, 1.0), 0.0)
+    plan = schedule(iteration, [Choice.MOVE] * len(iteration.tensors), least, Bandwidth(1.0, 1.0), 0.0)
     return arrangement(iteration, plan, len(iteration.tensors), least).n_bytes
 
 
@@ -225,7 +195,3 @@ def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, 
         if layout.n_bytes <= n_bytes:
             return [(plan, layout)]
     return []
-
-
-def _everything(iteration: Iteration) -> list[Choice]:
-    return [Choice.MOVE] * len(iteration.tensors)

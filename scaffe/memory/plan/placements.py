@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import Ways, least_bytes, within
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError, Plan
-from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.schedule import least_seconds, placed, predict, schedule, visits_within
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 
 def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     """GeePS's Algorithm 1: the tensors that stay in memory; all others pass through buffers of twice what the largest
-    step needs of them (Cui et al., EuroSys 2016, section 3.3).
+    step needs of them; by number (Cui et al., EuroSys 2016, section 3.3).
 
     As in the paper, buffers for twice the peak come first. Local data that are used at the peak are then pinned, as
     long as that leaves room for the smaller buffers; then further local data, in the order of their use, while they
     fit. Parameters and histories come last. Data that are written before they are read are not fetched, and those that
-    nobody reads again, or that have not changed, are not offloaded (the paper's no_fetch and no_save).
-
-    Args:
-        iteration: the tensors and steps.
-        n_bytes: the limit.
-
-    Returns:
-        the pinned tensors, by number.
-
-    Raises:
-        MemoryTooSmallError: if the limit is below twice the peak, and pinning does not help.
-    """
+    nobody reads again, or that have not changed, are not offloaded (the paper's no_fetch and no_save). Raises
+    MemoryTooSmallError if the limit is below twice the peak, and pinning does not help."""
     stays: set[int] = set()
     while True:
         peak, step = _peak(iteration, stays)
@@ -50,12 +40,10 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
 
 
 def _total(iteration: Iteration, stays: Collection[int]) -> int:
-    """Bytes of the pinned tensors and of the buffers for the others."""
     return sum(iteration.tensors[i].n_bytes for i in stays) + 2 * _peak(iteration, stays)[0]
 
 
 def _peak(iteration: Iteration, stays: Collection[int]) -> tuple[int, int]:
-    """The most bytes of tensors that are not pinned which a step uses, and that step."""
     n_bytes = [0] * len(iteration.seconds)
     for number, tensor in enumerate(iteration.tensors):
         if number not in stays:
@@ -69,29 +57,35 @@ MOST_DRAWN, MOST_IN_VAIN = 2000, 600  # changes that are tried, and those in a r
 MOST_VISITS = 200_000  # changes times tensors: the time to judge a change grows with the number of tensors
 MOST_CHANGED = 3  # tensors at once: one may have to be offloaded for what another gains
 ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
+ROUNDED = 1 - 1e-9  # of a lower bound, for sums that are rounded in another order
 TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, by the memory's speed
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search among the choices that keep within a limit.
-
-    Attributes:
-        iteration: the tensors and steps.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
-    """
+    """A search among the choices that keep within a limit."""
 
     iteration: Iteration
     n_bytes: int
     bandwidth: Bandwidth
+    judged: set[tuple[Choice, ...]] = field(default_factory=set)
 
-    def seconds(self, choices: Sequence[Choice]) -> float:
-        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit."""
+    def seconds(self, choices: Sequence[Choice], below: float = inf) -> float:
+        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit, or take
+        no less than ``below``, which falls from call to call, as a bound says or the same choices have shown."""
+        if below < inf:
+            n_judged = len(self.judged)
+            self.judged.add(tuple(choices))
+            if len(self.judged) == n_judged:
+                return inf
         try:
-            plan = schedule(self.iteration, choices, self.n_bytes, self.bandwidth)
+            visits = visits_within(self.iteration, choices, self.n_bytes)
         except MemoryTooSmallError:
-            return float("inf")
+            return inf
+        least, moving = least_seconds(self.iteration, visits, self.bandwidth)
+        if (least + TOLL * moving) * ROUNDED >= below:
+            return inf
+        plan = placed(self.iteration, choices, visits, self.n_bytes, self.bandwidth)
         found = predict(self.iteration, plan, self.bandwidth)
         return found.seconds + TOLL * (found.offloaded / self.bandwidth.out + found.fetched / self.bandwidth.back)
 
@@ -108,14 +102,13 @@ class Search:
             trial = list(found)
             for number, able in draw.choices(free, k=draw.randint(1, MOST_CHANGED)):
                 trial[number] = draw.choice(able)
-            seconds, in_vain = self.seconds(trial), in_vain + 1
+            seconds, in_vain = self.seconds(trial, best), in_vain + 1
             if seconds < best:
                 best, found, in_vain = seconds, trial, 0
         return found
 
 
 def _choices_of(tensor: Tensor) -> list[Choice]:
-    """What can be done with an array."""
     found = [Choice.KEEP, Choice.MOVE]
     if tensor.recompute is not None:
         found.append(Choice.RECOMPUTE)

@@ -70,7 +70,6 @@ class Plan:
     wanted: tuple[Choice, ...] = ()
 
     def tensors_of(self, do: Do) -> list[int]:
-        """The tensors, by number, of all actions of one kind."""
         return [action.tensor for step in (*self.before, *self.after) for action in step if action.do is do]
 
 
@@ -86,19 +85,12 @@ class WrongPlanError(Exception):
 
 
 def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None) -> list[int]:
-    """Check a plan by running it on paper, with moves that take as long as they may.
+    """Check a plan by running it on paper, with moves that take as long as they may. Returns for each step, the most
+    bytes in memory at once. Raises WrongPlanError if a step uses a tensor that is not in memory, an action does not fit
+    its tensor's state, a tensor is left in memory at the end, or the limit is exceeded.
 
     Args:
-        iteration: the tensors and steps.
-        plan: the plan.
         n_bytes: the limit; None if there is none.
-
-    Returns:
-        for each step, the most bytes in memory at once.
-
-    Raises:
-        WrongPlanError: if a step uses a tensor that is not in memory, an action does not fit its tensor's state, a
-            tensor is left in memory at the end, or the limit is exceeded.
     """
     state = _at_the_start(iteration, plan)
     now = sum(tensor.n_bytes for tensor, each in zip(iteration.tensors, state, strict=True) if each in IN_MEMORY)
@@ -127,13 +119,11 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
 
 
 def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
-    """Where tensors are between two iterations."""
     return [ABSENT if not tensor.is_persistent else IN_STORE if choice is Choice.MOVE else VALID
             for tensor, choice in zip(iteration.tensors, plan.choices, strict=True)]
 
 
 def _used(tensor: Tensor, state: str, step: int) -> str:
-    """A tensor's state after a step has used it."""
     begins = state == ABSENT and step in tensor.begins and not tensor.is_persistent
     if state != VALID and not begins:
         raise WrongPlanError(f"step {step} uses {tensor.name!r}, which is {state}")
@@ -141,7 +131,6 @@ def _used(tensor: Tensor, state: str, step: int) -> str:
 
 
 def _acted(iteration: Iteration, state: Sequence[str], action: Action, step: int) -> str:
-    """A tensor's state after an action."""
     tensor, now = iteration.tensors[action.tensor], state[action.tensor]
     if action.do is not Do.RECOMPUTE:
         if now != FROM[action.do]:

@@ -1,4 +1,4 @@
-"""From choices to a plan: when offloads and fetches begin, and where steps wait for them.
+"""From choices to a plan: when offloads and fetches begin, where steps wait for them, and how long that takes.
 
 A tensor counts as in memory until the step before which its OFFLOADED stands, and again from the step before which its
 FETCH stands. So a plan keeps within its limit however long moves take. Their estimated times only decide how much free
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from scaffe.memory.plan.greedy import Needs, needs
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 
-MOVES = {Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN}
+MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
 MARGIN = 1.25  # moves may take so much longer than estimated before a step waits
 
 
@@ -23,8 +24,6 @@ class _Visit:
     """A tensor's stay in memory.
 
     Attributes:
-        number: of the tensor.
-        first, final: the steps from which and up to which it is needed.
         fetches, offloads: whether it is fetched before, and offloaded after.
         not_before, until: the step before which it cannot begin to be fetched, and the one before which it must be out.
         begins, gone: the steps before which it begins to be fetched, and is out.
@@ -43,23 +42,42 @@ class _Visit:
 
 def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth,
              lent: float = 1.0) -> Plan:
-    """The plan that carries out these choices within a limit.
+    """The plan that carries out these choices within a limit. Raises MemoryTooSmallError if the choices need more in
+    some step.
 
     Args:
-        iteration: the tensors and steps.
-        choices: one for each tensor.
-        n_bytes: the limit.
-        bandwidth: of the backing store.
         lent: the part of a step's free memory that tensors on their way may use.
-
-    Raises:
-        MemoryTooSmallError: if the choices need more in some step.
     """
+    return placed(iteration, choices, visits_within(iteration, choices, n_bytes), n_bytes, bandwidth, lent)
+
+
+Visits = tuple[Needs, list[_Visit]]
+
+
+def visits_within(iteration: Iteration, choices: Sequence[Choice], n_bytes: int) -> Visits:
+    """The tensors' stays in memory with these choices. Raises MemoryTooSmallError if they need more in some step."""
     need = needs(iteration, choices)
     if max(need.n_bytes, default=0) > n_bytes:
         raise MemoryTooSmallError(f"these choices need {max(need.n_bytes):,} bytes, the limit is {n_bytes:,}")
+    numbers = range(len(iteration.tensors))
+    return need, [each for number in numbers for each in _visits(iteration, choices, need, number)]
+
+
+def least_seconds(iteration: Iteration, found: Visits, bandwidth: Bandwidth) -> tuple[float, float]:
+    """Of any plan with these stays: what an iteration takes at least, and what its moves take together, in seconds. It
+    takes as long as its steps and recomputing do, and as the moves in one queue, for all of which it waits."""
+    need, visits = found
+    compute = sum(iteration.seconds) + sum(map(iteration.recompute_seconds, chain(*need.recompute.values())))
+    out = sum(iteration.tensors[each.number].n_bytes for each in visits if each.offloads) / bandwidth.out
+    back = sum(iteration.tensors[each.number].n_bytes for each in visits if each.fetches) / bandwidth.back
+    return max(compute, max(out, back) if bandwidth.at_once else out + back), out + back
+
+
+def placed(iteration: Iteration, choices: Sequence[Choice], found: Visits, n_bytes: int, bandwidth: Bandwidth,
+           lent: float = 1.0) -> Plan:
+    """``schedule`` once the stays are known."""
+    need, visits = found
     free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
-    visits = [each for number in range(len(iteration.tensors)) for each in _visits(iteration, choices, need, number)]
     _place_offloads(iteration, visits, free, bandwidth)
     _place_fetches(iteration, visits, free, bandwidth)
     return _plan(iteration, choices, need, visits)
@@ -139,3 +157,63 @@ def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: 
     made = tuple(Choice.KEEP if i not in need.returns_at and not iteration.tensors[i].is_persistent else
                  Choice.MOVE if choice in MOVES else choice for i, choice in enumerate(choices))
     return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)), tuple(choices))
+
+
+@dataclass
+class Prediction:
+    """Seconds and bytes of one iteration.
+
+    Attributes:
+        offloaded, fetched: bytes moved out and back.
+    """
+
+    compute: float
+    recompute: float = 0.0
+    waited: float = 0.0
+    offloaded: int = 0
+    fetched: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.recompute + self.waited
+
+    @property
+    def slowdown(self) -> float:
+        """The iteration's time as a multiple of that without a limit."""
+        return self.seconds / self.compute if self.compute else 1.0
+
+
+def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Prediction:
+    """The times of one iteration. Moves run one after another, in the order in which they begin; offloads and fetches
+    run at the same time if the backing store allows both."""
+    found, done, now = Prediction(sum(iteration.seconds)), dict[int, float](), 0.0
+    free_at = {False: 0.0, True: 0.0}  # True: moves out, where they have a queue of their own
+
+    def begin(number: int, offloads: bool) -> None:
+        n_bytes, queue = iteration.tensors[number].n_bytes, offloads and bandwidth.at_once
+        rate = bandwidth.out if offloads else bandwidth.back
+        free_at[queue] = done[number] = max(free_at[queue], now) + n_bytes / rate
+        found.offloaded += n_bytes * offloads
+        found.fetched += n_bytes * (not offloads)
+
+    def act(action: Action) -> float:
+        """Seconds that the next step comes later by that."""
+        if action.do is Do.RECOMPUTE:
+            seconds = iteration.recompute_seconds(action.tensor)
+            found.recompute += seconds
+            return seconds
+        if action.do in (Do.OFFLOADED, Do.FETCHED):
+            waited = max(0.0, done[action.tensor] - now)
+            found.waited += waited
+            return waited
+        if action.do is not Do.DROP:
+            begin(action.tensor, action.do is Do.OFFLOAD)
+        return 0.0
+
+    for before, seconds, after in zip(plan.before, iteration.seconds, plan.after, strict=True):
+        for action in before:
+            now += act(action)
+        now += seconds
+        for action in after:
+            now += act(action)
+    return found

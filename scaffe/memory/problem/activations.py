@@ -11,16 +11,7 @@ import numpy as np
 from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem.tensors import is_long
-from scaffe.nets.blob_memory import (
-    BlobMemory,
-    backward_steps,
-    forward_steps,
-    kept_blobs,
-    memory_owners,
-    place,
-    runs_fused,
-    written_diffs,
-)
+from scaffe.nets import blob_memory
 from scaffe.nets.fusion import fuse_layers, keep_bottoms
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -31,13 +22,7 @@ NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to 
 def reduce_saved_activations(net: Net, limit: int, least: Callable[[], int]) -> None:
     """Have layers save less for backward. In-place layers that would copy their bottom work out of place, and ReLUs
     save a sign mask. If that is not enough, backward of convolutions is divided, at the cost of another pass over the
-    data of more ReLUs.
-
-    Args:
-        net: a built net.
-        limit: bytes that everything may take together.
-        least: the least bytes in which the net can be trained, as it is when this is called.
-    """
+    data of more ReLUs. ``least``: the least bytes in which the net can be trained, as it is when this is called."""
     keep_bottoms(net)
     use_sign_masks(net)
     if least() > NEAR * limit:
@@ -61,12 +46,9 @@ def divide_backward(net: Net) -> None:
 
 def use_sign_masks(net: Net) -> None:
     """Have ReLUs save a bit of each element instead of the data ("Binarize" of Gist, Jain et al., ISCA 2018), if no
-    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them.
-
-    Args:
-        net: a built net, after ``fuse_layers`` if that is called at all.
-    """
-    owner = memory_owners(net, "shares_data")
+    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them. ``net``: a
+    built net, after ``fuse_layers`` if that is called at all."""
+    owner = blob_memory.memory_owners(net, "shares_data")
     able = [node for node in net.nodes if _may_use_sign_mask(net, node)]
     needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
               if node not in able and index not in net.steps.divided for blob in _read(node)}
@@ -98,14 +80,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
     """Fuse the net's layers and move its activations into one arena, where they overwrite each other.
 
     Afterwards a blob's contents are valid only while the passes need them. Tops of sources, losses and outputs keep
-    memory of their own, since they are filled or read outside of the passes.
-
-    Args:
-        net: a built net.
-        backward: whether the net will run backward too.
-
-    Returns:
-        the arena's length in bytes.
+    memory of their own, since they are filled or read outside of the passes. Returns the arena's length in bytes.
     """
     fuse_layers(net, backward)
     return place_activations(net, backward)
@@ -115,7 +90,7 @@ def place_activations(net: Net, backward: bool) -> int:
     """As ``reuse_activations``, for a net after ``fuse_layers``."""
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
-    offsets, n_bytes = place(lifetimes)
+    offsets, n_bytes = blob_memory.place(lifetimes)
     memory = net.context.kernels.zeros(n_bytes, np.dtype(np.uint8))
     views = [memory[start : start + x.n_bytes] for start, x in zip(offsets, lifetimes, strict=True)]
     for part, view in zip(data, views, strict=False):
@@ -131,53 +106,44 @@ def place_activations(net: Net, backward: bool) -> int:
 
 
 def arena_bytes(net: Net, backward: bool) -> int:
-    """The length in bytes of the arena that ``reuse_activations`` makes.
-
-    Args:
-        net: a net after ``fuse_layers``.
-        backward: whether it will run backward too.
-    """
+    """The length in bytes of the arena that ``reuse_activations`` makes of a net after ``fuse_layers``."""
     found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
-    return place([part.lifetime for part in found])[1]
+    return blob_memory.place([part.lifetime for part in found])[1]
 
 
-def data_parts(net: Net, backward: bool) -> list[BlobMemory]:
-    """The blobs' data that an arena may hold.
-
-    Args:
-        net: a net after ``fuse_layers``.
-        backward: whether it will run backward too: data are then needed until the last backward that may read them.
-    """
-    owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
-    parts: dict[int, BlobMemory] = {}
+def data_parts(net: Net, backward: bool) -> list[blob_memory.BlobMemory]:
+    """The blobs' data that an arena may hold, of a net after ``fuse_layers``. With a backward, data are needed until
+    the last backward that may read them."""
+    owner, kept = blob_memory.memory_owners(net, "shares_data"), blob_memory.kept_blobs(net)
+    parts: dict[int, blob_memory.BlobMemory] = {}
     for index, node in enumerate(net.nodes):
-        steps = forward_steps(net, index) + (backward_steps(net, index) if backward and node.needs_backward else [])
+        steps = blob_memory.forward_steps(net, index)
+        steps += blob_memory.backward_steps(net, index) if backward and node.needs_backward else []
         for blob in (*node.bottoms, *node.tops):
             root = owner[id(blob)]
-            parts.setdefault(id(root), BlobMemory(root)).steps.extend(steps)
+            parts.setdefault(id(root), blob_memory.BlobMemory(root)).steps.extend(steps)
     kept_roots = {id(owner[key]) for key in kept}
     return [part for key, part in parts.items() if key not in kept_roots and part.blob.n_elems]
 
 
-def diff_parts(net: Net) -> list[BlobMemory]:
+def diff_parts(net: Net) -> list[blob_memory.BlobMemory]:
     """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
     memory, which stays zero."""
-    owner, kept = _diff_owners(net), kept_blobs(net)
-    parts: dict[int, BlobMemory] = {}
+    owner, kept = _diff_owners(net), blob_memory.kept_blobs(net)
+    parts: dict[int, blob_memory.BlobMemory] = {}
     for index, node in enumerate(net.nodes):
-        if node.needs_backward:
-            for blob in (*node.bottoms, *node.tops):
-                root = owner[id(blob)]
-                parts.setdefault(id(root), BlobMemory(root)).steps.extend(backward_steps(net, index))
-    written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
+        steps = blob_memory.backward_steps(net, index) if node.needs_backward else []
+        for root in (owner[id(blob)] for blob in (*node.bottoms, *node.tops) if steps):
+            parts.setdefault(id(root), blob_memory.BlobMemory(root)).steps.extend(steps)
+    written = {id(owner[id(blob)]) for blob in blob_memory.written_diffs(net.nodes)}
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
 
 
 def _diff_owners(net: Net) -> dict[int, Blob]:
     """As ``memory_owners``, and bottoms of a sum, whose diffs are its top's, have the top's memory."""
-    owner = memory_owners(net, "shares_diff")
-    n_owned, kept = Counter(map(id, owner.values())), kept_blobs(net)
-    users = Counter(id(blob) for node in net.nodes if not runs_fused(net, node) for blob in node.bottoms)
+    owner = blob_memory.memory_owners(net, "shares_diff")
+    n_owned, kept = Counter(map(id, owner.values())), blob_memory.kept_blobs(net)
+    users = Counter(id(blob) for node in net.nodes if not blob_memory.runs_fused(net, node) for blob in node.bottoms)
     on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
     for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
         if not (node.layer.passes_diff and node.needs_backward) or id(owner[id(node.tops[0])]) in kept:

@@ -38,13 +38,8 @@ CORE = Speed(40e9, BYTES_A_SECOND)
 
 def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> tuple[float, ...]:
     """Seconds of each step of ``net.steps``, estimated from multiply-adds and bytes. Gradients of parameters take as
-    long as forward, and so do gradients of bottoms; updates take no time here.
-
-    Args:
-        net: a built net.
-        speed: of what computes.
-        backward: whether the net runs backward; if not, only the steps of forward are returned.
-    """
+    long as forward, and so do gradients of bottoms; updates take no time here. ``backward``: whether the net runs
+    backward; if not, only the steps of forward are returned."""
     forward = [_forward(node, speed) for node in net.nodes]
     if not backward:
         return tuple(forward)
@@ -73,11 +68,6 @@ def unmovable_bytes(net: Net, activations: Sequence[ActivationTensor], backward:
 
     The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that reader
     threads hold; working memory; what layers written in NumPy allocate in passes.
-
-    Args:
-        net: a built net.
-        activations: the tensors that the plan moves.
-        backward: whether the net runs backward too, and has gradients.
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(getattr(node.layer, "read_bytes", 0) for node in net.nodes)
@@ -139,7 +129,6 @@ def _is_whole(array: np.ndarray) -> bool:
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """What a container, or an object of this package that belongs to a layer, holds."""
     if isinstance(value, (list, tuple)):
         yield from value
         return
@@ -156,12 +145,8 @@ def made_in_passes(net: Net) -> int:
     """Bytes of the arrays that layers allocate in passes: those that outlive the pass, and the others of the layer that
     has most."""
     persistent, others = 0.0, [0.0]
-    for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
+    for node in net.nodes:
+        layer, n_elems = node.layer, max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0)
         persistent += layer.persistent_temporaries * n_elems
         others.append((layer.temporaries - layer.persistent_temporaries) * n_elems)
     return ceil(persistent + max(others)) * net.params.dtype.itemsize
-
-
-def _longest(node: Node) -> int:
-    """Elements of a layer's longest blob."""
-    return max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0)

@@ -18,22 +18,13 @@ from scaffe.nets.net_layer import Node
 
 def training_bytes(net: Net, n_histories: int) -> int:
     """Bytes of device memory that training takes without a limit, and without the workspace of layers' plans:
-    ``bytes_beside_blobs``, the activations' arena and the blobs outside it.
-
-    Args:
-        net: a net after ``fuse_layers``.
-        n_histories: of the update rule.
-    """
+    ``bytes_beside_blobs``, the activations' arena and the blobs outside it. Of a net after ``fuse_layers``."""
     return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True)
 
 
 def bytes_of_test_net(net: Net) -> int:
-    """Bytes of device memory that a test net takes in addition to the training net's: its blobs, parameters that only
-    it has, what its layers keep and allocate in passes, and two prefetched batches.
-
-    Args:
-        net: a test net after ``fuse_layers``.
-    """
+    """Bytes of device memory that a test net after ``fuse_layers`` takes in addition to the training net's: its blobs,
+    parameters that only it has, what its layers keep and allocate in passes, and two prefetched batches."""
     own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
     return bytes_of_test_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
 
@@ -64,22 +55,8 @@ def _batch_bytes(net: Net) -> int:
     return sum(getattr(node.layer, "batch_bytes", 0) for node in net.nodes)
 
 
-def whole_on_device(net: Net) -> int:
-    """Bytes of training without a limit, histories not counted.
-
-    Args:
-        net: a net on the current device, after ``fuse_layers``.
-    """
-    return training_bytes(net, 0) + scratch_bytes()
-
-
 def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
-    """Bytes of device memory that no plan moves, histories not counted.
-
-    Args:
-        net: a net on the current device, after ``fuse_layers``.
-        activations: the tensors that the plan moves.
-    """
+    """Bytes of device memory that no plan moves, histories not counted."""
     return bytes_beside_blobs(net, 0) + blobs_outside(net, activations, True) + scratch_bytes()
 
 
@@ -131,11 +108,8 @@ KEPT: dict[str, Callable[[Node], int]] = {
 def kept_bytes(net: Net) -> int:
     """Bytes that all layers together keep from forward to backward: copies, pooling positions, random masks, sign
     masks."""
-    return sum(_array_bytes(node) + KEPT.get(node.param.type, _nothing)(node) for node in net.nodes)
-
-
-def _nothing(node: Node) -> int:
-    return 0
+    kept = sum(KEPT[node.param.type](node) for node in net.nodes if node.param.type in KEPT)
+    return kept + sum(map(_array_bytes, net.nodes))
 
 
 def _array_bytes(node: Node) -> int:

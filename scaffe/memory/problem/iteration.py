@@ -4,7 +4,7 @@ takes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -30,7 +30,6 @@ class Tensor:
 
     Attributes:
         name: a blob's or layer's name, for people.
-        n_bytes: its length in bytes.
         forward, backward: the steps that use it, ascending. What forward writes is needed in the steps of backward; a
             tensor without steps in forward is a gradient, one without steps in backward is not needed there.
         recompute: how it can be computed once more; None if it cannot.
@@ -60,7 +59,6 @@ class Tensor:
 
     @property
     def begins(self) -> tuple[int, ...]:
-        """The steps that write it anew, if it is not persistent."""
         return self.backward if self.is_transient else (self.forward or self.backward)[:1]
 
     @property
@@ -111,7 +109,6 @@ class Iteration:
     """One pass forward and one backward over n layers, and the updates after them.
 
     Attributes:
-        tensors: the tensors.
         seconds: of each step, as ``Steps`` numbers them; steps of updates of all layers may follow.
         n_updates: how many of those follow. A persistent tensor that only they use is not fetched before them, since
             passes may be repeated before the update.
@@ -141,7 +138,3 @@ class Iteration:
             for step in sorted({step for used in tensor.uses for step in used}):
                 found[step].append(number)
         return found
-
-    def with_seconds(self, seconds: tuple[float, ...]) -> Iteration:
-        """The same iteration with other times, such as measured ones."""
-        return replace(self, seconds=seconds)

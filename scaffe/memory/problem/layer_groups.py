@@ -86,7 +86,6 @@ def compute_by_rows(net: Net, groups: Iterable[LayerGroup], spreads: bool = True
     can. All blocks use the same memory, so that no gradient is ever there whole.
 
     Args:
-        net: whose ``steps`` are set.
         groups: the groups that are updated within backward, and whose gradients nobody else reads.
         spreads: whether blocks are spread evenly over backward from the first of these layers on, each behind some
             layer, so that there is time for their moves. If not, all follow their own layer's backward.
@@ -105,12 +104,7 @@ def compute_by_rows(net: Net, groups: Iterable[LayerGroup], spreads: bool = True
 
 def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[int, tuple[int, ...]]:
     """Behind which layer's backward each block is computed, for ``Steps.behind``: the one nearest to when the block is
-    due.
-
-    Args:
-        n_blocks: the number of blocks of each layer that has some.
-        seconds: of each layer's backward.
-    """
+    due, by each layer's number of blocks and its seconds of backward."""
     owners = sorted(n_blocks, reverse=True)
     left = [layer for layer in sorted(seconds, reverse=True) if owners and layer < owners[0]]
     whole, number, found = sum(seconds[layer] for layer in left), 0, dict[int, tuple[int, ...]]()
@@ -143,12 +137,7 @@ def chunks(net: Net, group: LayerGroup) -> list[slice]:
 
 def count_updates(net: Net, n_chunks: Mapping[int, int]) -> None:
     """Give groups steps of their updates behind their backward: one for each chunk, and a last one in which the other
-    ranks get the parameters. Blocks of rows have steps already.
-
-    Args:
-        net: whose ``steps`` are set.
-        n_chunks: how many chunks each group has, by its first layer.
-    """
+    ranks get the parameters. Blocks of rows have steps already. ``n_chunks``: by a group's first layer."""
     net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_chunks.items()
                                               if layer not in net.steps.behind})
 
@@ -160,12 +149,7 @@ def update_steps(net: Net, group: LayerGroup) -> Sequence[int]:
 
 def blocks_place(net: Net, groups: Iterable[LayerGroup]) -> slice:
     """Where in the flat gradients those of blocks of rows are computed, one after another: an interval in elements that
-    begins with a page, or with a huge page if the blocks are long.
-
-    Args:
-        net: the net.
-        groups: whose gradients are computed by blocks.
-    """
+    begins with a page, or with a huge page if the blocks are long."""
     n_elems, group = max(((max(chunk.stop - chunk.start for chunk in chunks(net, group)), group) for group in groups),
                        key=lambda each: (each[0], each[1].place.start))
     item = net.params.dtype.itemsize
@@ -177,13 +161,11 @@ def blocks_place(net: Net, groups: Iterable[LayerGroup]) -> slice:
 
 def pages_of_blocks(edges: Sequence[int]) -> list[tuple[slice, range]]:
     """Divide memory of blocks that lie one behind the other into arrays of whole pages, huge ones if the blocks are
-    long: each block's own pages, and between two blocks the page of which both have a part.
+    long: each block's own pages, and between two blocks the page of which both have a part. Returns intervals of
+    addresses, each with the blocks that have a part of it.
 
     Args:
         edges: addresses, ascending; a block lies between two of them.
-
-    Returns:
-        intervals of addresses, each with the blocks that have a part of it.
     """
     page = page_of(max(stop - start for start, stop in pairwise(edges)))
     first, last = -(-edges[0] // PAGE_BYTES) * PAGE_BYTES, edges[-1] // PAGE_BYTES * PAGE_BYTES

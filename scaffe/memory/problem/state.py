@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from scaffe.mapped_memory import PAGE_BYTES, address, inner, rounded
+from scaffe.memory.problem import tensors
 from scaffe.memory.problem.costs import BYTES_A_SECOND
 from scaffe.memory.problem.iteration import Recompute, Tensor
 from scaffe.memory.problem.layer_groups import (
@@ -20,7 +21,7 @@ from scaffe.memory.problem.layer_groups import (
     layers_of,
     pages_of_blocks,
 )
-from scaffe.memory.problem.tensors import StateTensor, forward_group, is_worth_moving
+from scaffe.memory.problem.tensors import StateTensor, forward_group
 from scaffe.nets.blob_memory import backward_steps
 from scaffe.nets.net import Net
 
@@ -67,32 +68,21 @@ def _arrays(net: Net, group: LayerGroup) -> list[tuple[np.ndarray, tuple[int, ..
     edges = [start + (chunk.start - group.place.start) * item for chunk in chunks(net, group)]
     return [(memory[where.start - start:where.stop - start], tuple(steps[block] for block in blocks))
             for where, blocks in pages_of_blocks([*edges, start + memory.nbytes])
-            if is_worth_moving(where.stop - where.start)]
+            if where.stop - where.start >= tensors.LEAST_BYTES]
 
 
 def refreshed(parameters: StateTensor, refresh: Callable[[], None] | None) -> StateTensor:
-    """The same of parameters that somebody writes before each forward, so that they are not persistent.
-
-    Args:
-        parameters: from ``parameter_tensors`` or ``device_parameter_tensor``.
-        refresh: writes once more, in backward, what forward had; None if nobody can.
-    """
+    """The same of parameters that somebody writes before each forward, so that they are not persistent. ``refresh``:
+    writes once more, in backward, what forward had; None if nobody can."""
     recompute = None if refresh is None else Recompute((), (), 2 * parameters.tensor.n_bytes / BYTES_A_SECOND)
     tensor = replace(parameters.tensor, is_persistent=False, recompute=recompute)
     return replace(parameters, tensor=tensor, refresh=refresh or parameters.refresh)
-
-
-def changing_in_forward(parameters: StateTensor) -> StateTensor:
-    """The same of parameters that somebody may write right before a forward reads them."""
-    return replace(parameters, tensor=replace(parameters.tensor, changes_in_forward=True))
 
 
 def device_parameter_tensor(net: Net, group: LayerGroup, place: np.ndarray, backward: bool = True) -> StateTensor:
     """A group's parameters on a device, in memory that is bound to them.
 
     Args:
-        net: the net, whose parameters are divided by groups.
-        group: the group.
         place: on the host, with their contents: uint8, ``bytes_in_pages``.
         backward: whether there is a backward, which reads them, and whose last step changes them.
     """
@@ -134,7 +124,6 @@ def _named(net: Net, group: LayerGroup, what: str) -> str:
 
 
 def _uses(net: Net, group: LayerGroup) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The steps of forward, and those of backward, that use a group's parameters."""
     layers = layers_of(net, group)
     backward = {step for layer in layers for step in backward_steps(net, layer)}
     return (tuple(sorted({step for layer in layers for step in forward_group(net, layer)})),

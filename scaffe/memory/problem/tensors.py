@@ -19,13 +19,8 @@ LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory
 
 @dataclass
 class ActivationTensor:
-    """A tensor of the plan that is the data, or the diff, of a group of blobs that share memory.
-
-    Attributes:
-        blob: the blob of the group that owns the memory.
-        is_diff: which of the two.
-        tensor: what the plan knows of it.
-    """
+    """A tensor of the plan that is the data, or the diff, of a group of blobs that share memory. ``blob``: the blob of
+    the group that owns the memory."""
 
     blob: Blob
     is_diff: bool
@@ -39,8 +34,6 @@ class StateTensor:
     Attributes:
         memory: its whole pages, uint8; for a device, the place on the host of a tensor that has contents already. Empty
             if it has no memory of its own.
-        tensor: what the plan knows of it.
-        layers: the layers whose parameters, or gradients, it has.
         bind: called with the array, uint8, whenever its place changes.
         refresh: writes into it once more what the last forward had, if the plan may recompute it.
         never_materialized: bytes of the net's gradients that are never all in memory, since they are computed in this
@@ -62,13 +55,7 @@ class StateTensor:
 
 def tensors_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor]) -> tuple[Tensor, ...]:
     """The tensors of a plan, activations first. Where an activation is recomputed, parameters that may be offloaded are
-    inputs too.
-
-    Args:
-        net: the net of them all.
-        activations: of its blobs.
-        state: of parameters, gradients and histories.
-    """
+    inputs too."""
     read: dict[int, list[int]] = {}
     for number, one in enumerate(state, len(activations)):
         for layer in one.layers if one.tensor.forward else ():
@@ -95,9 +82,9 @@ class _Uses:
     writers: list[int] = field(default_factory=list)
 
     def tensor(self, recompute: Recompute | None) -> Tensor:
-        """The same for a plan."""
         steps = tuple(sorted(self.forward)), tuple(sorted(self.backward))
-        return Tensor(self.name, rounded(_n_bytes(self.blob)), *steps, recompute)
+        n_bytes = rounded(self.blob.n_elems * self.blob.dtype.itemsize)
+        return Tensor(self.name, n_bytes, *steps, recompute)
 
 
 def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[ActivationTensor]:
@@ -105,12 +92,7 @@ def activation_tensors(net: Net, backward: bool = True, shown: Collection[str] =
 
     Left out is what is read or written outside of the passes: tops of losses, the net's outputs, tops of layers without
     bottoms that their forward does not fill, and blobs of layers of the user's (Python). Short blobs are left out too.
-
-    Args:
-        net: a built net.
-        backward: whether it runs backward too.
-        shown: names of blobs that somebody else reads after a pass.
-    """
+    ``shown``: names of blobs that somebody else reads after a pass."""
     pinned = _pinned(net, shown)
     uses_of_data = _data_uses(net, backward)
     data = {key: uses for key, uses in uses_of_data.items() if key not in pinned and is_long(uses.blob)}
@@ -136,16 +118,7 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
 
 def is_long(blob: Blob) -> bool:
     """Whether a blob's data, or diff, may be offloaded."""
-    return is_worth_moving(_n_bytes(blob))
-
-
-def is_worth_moving(n_bytes: int) -> bool:
-    """Whether a tensor of so many bytes may be offloaded."""
-    return n_bytes >= LEAST_BYTES
-
-
-def _n_bytes(blob: Blob) -> int:
-    return blob.n_elems * blob.dtype.itemsize
+    return blob.n_elems * blob.dtype.itemsize >= LEAST_BYTES
 
 
 def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
@@ -167,15 +140,9 @@ def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
 
 
 def _reading_steps(net: Net, index: int) -> Sequence[int]:
-    """The steps of a layer's backward that read its bottoms' data."""
     if index in net.steps.behind:
         return net.steps.rows(index)
     return net.steps.backward(index)[:1] if index in net.steps.divided else backward_steps(net, index)
-
-
-def _writing_steps(net: Net, index: int) -> Sequence[int]:
-    """The steps of a layer's backward that write its bottoms' diffs."""
-    return net.steps.backward(index)[1:] if index in net.steps.divided else backward_steps(net, index)
 
 
 def forward_group(net: Net, index: int) -> range:
@@ -191,9 +158,11 @@ def _diff_uses(net: Net) -> dict[int, _Uses]:
         if node.needs_backward:
             for blob in (*node.bottoms, *node.tops):
                 uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
-                is_read = any(blob is top for top in node.tops)
-                uses.backward.update([*backward_steps(net, index), *net.steps.rows(index)] if is_read
-                                     else _writing_steps(net, index))
+                if any(blob is top for top in node.tops):
+                    uses.backward.update([*backward_steps(net, index), *net.steps.rows(index)])
+                else:  # it is written
+                    uses.backward.update(net.steps.backward(index)[1:] if index in net.steps.divided else
+                                         backward_steps(net, index))
     written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
     return {key: uses for key, uses in found.items() if key in written}
 
@@ -220,36 +189,18 @@ def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, in
         if {id(owner[id(top)]) for node in nodes for top in node.tops} != {key}:
             return None
         read = {id(owner[id(blob)]) for node in nodes for blob in node.bottoms} - {key}
-        if any(_is_written_later(data[other].writers, head) for other in read if other in data):
+        if any(writer >= head for other in read & data.keys() for writer in data[other].writers):
             return None
         inputs |= {numbers[other] for other in read if other in numbers}
-    if not heads or _reads_before_it_writes(net, key, heads[0], owner):
+    if not heads or any(id(owner[id(blob)]) == key for blob in net.nodes[heads[0]].bottoms):  # they come from elsewhere
         return None
     return Recompute(tuple(heads), tuple(sorted(inputs)))
 
 
 def iteration_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
                  seconds: Sequence[float], n_updates: int = 0) -> Iteration:
-    """What a plan of a net's is made from.
-
-    Args:
-        net: the net.
-        activations, state: the tensors that may be offloaded.
-        seconds: of each step.
-        n_updates: steps of updates that follow the passes.
-    """
-    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined_steps(net))
+    """What a plan of a net is made from; ``seconds`` of each step, ``n_updates`` steps of updates behind the passes."""
+    joined = frozenset(index for index, node in enumerate(net.nodes) if node.fused_offset)
+    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined)
 
 
-def _is_written_later(writers: Sequence[int], head: int) -> bool:
-    return any(writer >= head for writer in writers)
-
-
-def joined_steps(net: Net) -> frozenset[int]:
-    """The steps of forward that run in one pass with the step before."""
-    return frozenset(index for index, node in enumerate(net.nodes) if node.fused_offset)
-
-
-def _reads_before_it_writes(net: Net, key: int, head: int, owner: dict[int, Blob]) -> bool:
-    """Whether the first layer that writes a group's data also has them as its bottom: they then come from elsewhere."""
-    return any(id(owner[id(blob)]) == key for blob in net.nodes[head].bottoms)

@@ -40,14 +40,11 @@ class ChunkedState(Generic[G]):
 
     Args:
         net: the training net, before a state is restored. Its ``steps`` get those of the updates.
-        offloaded: gives the tensors places that the backing store knows.
         shards: the chunks of state that are updated one after another, ascending, each with its layer group.
         eager: the groups that are updated within backward; their parameters may be offloaded too.
-        written: see Written.
 
     Attributes:
         tensors: those of parameters and gradients first, then histories.
-        n_updates: how many steps of updates follow backward.
     """
 
     def __init__(self, net: Net, offloaded: OffloadedState, shards: Mapping[StateShard, LayerGroup], eager: Sequence[G],
@@ -73,7 +70,6 @@ class ChunkedState(Generic[G]):
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the parameters that may be offloaded."""
         return sum(each.tensor.n_bytes for each in self.tensors[:self._n_parameters] if each.tensor.forward)
 
     @property
@@ -91,23 +87,17 @@ class ChunkedState(Generic[G]):
         return tuple(found)
 
     def numbers(self, executor: Executor) -> tuple[range, range]:
-        """The tensors' numbers in an executor's plan: of parameters and gradients, and of histories."""
         first = len(executor.tensors) - len(self.tensors)
         histories = first + self._n_parameters
         return range(first, histories), range(histories, len(executor.tensors))
 
     def parameters(self, executor: Executor) -> dict[int, StateTensor]:
-        """The parameters that may be offloaded, by number in an executor's plan."""
         return {number: each for number, each in zip(self.numbers(executor)[0], self.tensors, strict=False)
                 if each.tensor.forward}
 
     def updates(self, executor: Executor, update: Callable[[G, slice], None]) -> dict[int, list[Callable[[], None]]]:
-        """What is updated behind each step of backward, in this order: for ``Executor.updates``.
-
-        Args:
-            executor: runs the steps of the updates.
-            update: updates a chunk of a group, an interval of the flat buffers, before other layers' backward has run.
-        """
+        """What is updated behind each step of backward, in this order: for ``Executor.updates``. ``update``: updates a
+        chunk of a group, an interval of the flat buffers, before other layers' backward has run."""
         net, steps = self._net, self._net.steps
         groups, found = {group.first_layer: group for group in self._eager}, dict[int, list[Callable[[], None]]]()
         for layer in range(steps.n_layers):
@@ -151,12 +141,8 @@ def in_step(executor: Executor, step: int) -> Iterator[None]:
 
 def row_gradients(net: Net, shards: Mapping[StateShard, LayerGroup]) -> dict[StateShard, Callable[[], None]]:
     """What computes the gradient of each shard of those layers whose gradients come by blocks of rows. All blocks are
-    computed in one place of the flat gradients, one after another.
-
-    Args:
-        net: its ``steps`` say which layers' gradients come by rows.
-        shards: those that are updated behind backward, ascending, with the group that each belongs to.
-    """
+    computed in one place of the flat gradients, one after another. ``shards``: those that are updated behind backward,
+    ascending, with the group that each belongs to."""
     found: dict[StateShard, Callable[[], None]] = {}
     groups = {group.first_layer: group for group in shards.values() if group.first_layer in net.steps.behind}
     start = blocks_place(net, groups.values()).start if groups else 0

@@ -5,35 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.memory.backing.store import ArrayMover, BackingStore
+from scaffe.memory.backing.store import BackingStore
 from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.plan import Action, Choice, Do, Plan
 from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, tensors_of
-from scaffe.nets.net import Net
+from scaffe.nets.net import Net, Tier
 
 Timed = Callable[[str, str], AbstractContextManager[Any]]
 """Gives a with-block whose time counts under a name, with a label."""
 
 
-class Executor:
+class Executor(Tier):
     """A net's tier that keeps its tensors in memory only as long as the plan says.
 
     Args:
         net: a built net. Its planned blobs get their memory here, and this becomes one of the net's ``tiers``.
-        activations: the tensors of its blobs.
         state: tensors of parameters, gradients and histories; their numbers follow.
-        store: the backing store below the memory in which the net computes.
-        timed: see Timed.
 
     Attributes:
         updates: by step of backward, what updates parameters behind it, in steps of its own.
         enter: called before each pass and ``fetch``: has other executors of the same memory leave it.
-        memory, mover: the tensors' memory, and what moves them; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
-        n_passes: that have begun so far.
         waited_seconds, recomputed_seconds: seconds so far in which steps waited for moves, and of recomputing.
     """
 
@@ -41,12 +37,11 @@ class Executor:
                  store: BackingStore, timed: Timed) -> None:
         self._net, self._activations, self._state, self._timed = net, activations, state, timed
         self.tensors = tensors_of(net, activations, state)
-        self.memory, self.clock = store.memory([each.tensor.n_bytes for each in activations], state), store.clock()
         names = {number: tensor.name for number, tensor in enumerate(self.tensors) if tensor.is_persistent}
-        self._persistent = store.persistent(names, self.memory, state)
+        self.memory, self.mover, self._persistent, self.clock = store.open(
+            [each.tensor.n_bytes for each in activations], state, names)
         self.updates: dict[int, list[Callable[[], None]]] = {}
-        self.enter: Callable[[], None] = _nothing
-        self.mover: ArrayMover | None = None
+        self.enter: Callable[[], None] = lambda: None
         self.plan: Plan | None = None
         self.n_passes, self.waited_seconds, self.recomputed_seconds = 0, 0.0, 0.0
         self._new: dict[int, list[int]] = {}  # by step, the arrays that it writes anew
@@ -70,23 +65,15 @@ class Executor:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()
 
-    def follow(self, plan: Plan, mover: ArrayMover, layout: Layout) -> None:
-        """Carry out this plan from the next forward on.
-
-        Args:
-            plan: of the executor's tensors.
-            mover: with a place for each tensor that is offloaded.
-            layout: where activations lie.
-        """
+    def follow(self, plan: Plan, layout: Layout) -> None:
         self._let_go()
         self._persistent.show_all()
-        self.plan, self.mover, self.memory.most_bytes = plan, mover, layout.others_bytes
+        self.plan, self.memory.most_bytes = plan, layout.others_bytes
         self.memory.arrange(layout.offsets)
         self._bind()
         self._persistent.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
-        """See Tier: wait for moves, and begin others. Raises UserError if a move failed, or a blob grew."""
         if step == 0:
             self._begin()
         for action in self.plan.before[step] if self.plan else ():
@@ -96,14 +83,12 @@ class Executor:
             self.memory.take(number)
 
     def recompute(self, step: int) -> None:
-        """See Tier: recompute what the plan says."""
         for action in self.plan.before[step] if self.plan else ():
             if action.do is Do.RECOMPUTE:
                 self._recompute(action.tensor)
         self.clock.begin(step)
 
     def after(self, step: int) -> None:
-        """See Tier: drop what is no longer needed, begin to offload, and update parameters."""
         self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
@@ -111,17 +96,15 @@ class Executor:
             update()
 
     def close(self) -> None:
-        """See Tier: wait for moves, and end them."""
-        if self.mover is not None:
-            self.mover.wait_all()
-            self.mover.close()
+        self.mover.wait_all()
+        self.mover.close()
 
     def _begin(self) -> None:
         """Begin a new pass, whatever became of the last one. A blob that has grown has other memory by now."""
         self.n_passes += 1
         self.enter()
         self._let_go()
-        if self.mover is not None:
+        if self.plan is not None:
             self._persistent.begin(self.mover)
         for each, n_elems in zip(self._activations, self._expected, strict=True):
             if each.blob.n_elems > n_elems:
@@ -132,8 +115,7 @@ class Executor:
         """Have nothing in memory that is not persistent, and nothing on its way."""
         if self.plan is None:
             return
-        if self.mover is not None:
-            self.mover.wait_all()
+        self.mover.wait_all()
         for number, tensor in enumerate(self.tensors):
             if not tensor.is_persistent:
                 self.memory.drop(number)
@@ -162,8 +144,6 @@ class Executor:
         number, name = action.tensor, self.tensors[action.tensor].name
         if action.do is Do.DROP:
             self.memory.drop(number)
-        elif self.mover is None:
-            raise RuntimeError(f"a plan that moves {name!r} has nobody to move it")
         elif action.do is Do.OFFLOAD:
             self.mover.offload(number, name)
         elif action.do is Do.FETCH:
@@ -189,29 +169,15 @@ class Executor:
         self.recomputed_seconds += time.perf_counter() - started
 
 
-def _nothing() -> None:
-    pass
-
-
 def share_arena(executors: Sequence[Executor]) -> None:
-    """Let executors share one memory: before one uses it, the one that used it last offloads its tensors.
+    """Let executors share one memory: before one uses it, the one that used it last offloads its tensors. None may
+    have run yet."""
+    last: list[Executor] = []
 
-    Args:
-        executors: of one memory, of which none has run yet.
-    """
-    owner = _ArenaOwner()
+    def enter(executor: Executor) -> None:
+        if last and last[0] is not executor:
+            last[0].offload()
+        last[:] = [executor]
+
     for executor in executors:
-        executor.enter = owner.entry_of(executor)
-
-
-class _ArenaOwner:
-    def __init__(self) -> None:
-        self._last: Executor | None = None
-
-    def entry_of(self, executor: Executor) -> Callable[[], None]:
-        def enter() -> None:
-            if self._last not in (None, executor):
-                self._last.offload()
-            self._last = executor
-
-        return enter
+        executor.enter = partial(enter, executor)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from scaffe.errors import ExpectedError, UserError
 from scaffe.memory.backing.store import BackingStore
 from scaffe.memory.options import shown
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
+from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, forward_group
 from scaffe.memory.run.executor import Executor, Timed
@@ -33,7 +33,6 @@ class Limit:
         text: the limit as it was given, "2GB".
         n_bytes: that everything may take together.
         unmovable: bytes of it that no plan moves.
-        placement: a name of ``PLACEMENTS``.
     """
 
     text: str
@@ -43,25 +42,11 @@ class Limit:
 
 
 class LimitedNet:
-    """Has a net follow a plan.
-
-    Args:
-        net: a built net; it becomes the ``executor``'s.
-        activations, state: the tensors that may be offloaded.
-        iteration: of them.
-        limit: for them and everything else.
-        store: the backing store.
-        timed: see Timed.
-
-    Attributes:
-        least: bytes of the least limit.
-
-    Raises:
-        UserError: if the limit is too low, or the backing store has no room.
-    """
+    """Has a net follow a plan. Raises UserError if the limit is too low, or the backing store has no room."""
 
     def __init__(self, net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
-                 iteration: Iteration, limit: Limit, store: BackingStore, timed: Timed) -> None:
+                 iteration: Iteration, limit: Limit, store: BackingStore,
+                 timed: Timed = lambda name, label: nullcontext()) -> None:
         self.iteration, self.limit, self._store, self._n_blobs = iteration, limit, store, len(activations)
         self.least = limit.unmovable + store.least_bytes(iteration)
         if limit.n_bytes < self.least:
@@ -73,7 +58,7 @@ class LimitedNet:
         except MemoryTooSmallError as error:
             raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
         self.executor = Executor(net, activations, state, store, timed)
-        self.mover = store.mover(self.executor.memory)
+        self.mover = self.executor.mover
         self._follow(*first)
 
     def _make_plan(self, iteration: Iteration) -> tuple[Plan, Layout]:
@@ -83,20 +68,19 @@ class LimitedNet:
     def _follow(self, plan: Plan, layout: Layout) -> None:
         self.mover.wait_all()
         self.mover.place([number for number in plan.tensors_of(Do.OFFLOAD) if number < self._n_blobs])
-        self.executor.follow(plan, self.mover, layout)
+        self.executor.follow(plan, layout)
         self.plan = plan
 
     def replan(self) -> None:
         """Make the plan again with the times that steps and moves took. If there is none, the first one stays."""
         seconds = self.executor.clock.seconds
-        self.iteration = self.iteration.with_seconds(tuple(
+        self.iteration = replace(self.iteration, seconds=tuple(
             seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
         self._bandwidth = self.mover.bandwidth() or self._bandwidth
         with suppress(ExpectedError):  # no such plan, or no room on the disk for it
             self._follow(*self._make_plan(self.iteration))
 
     def text(self) -> str:
-        """The plan in one line."""
         counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in (
             Choice.KEEP, Choice.MOVE, Choice.RECOMPUTE))
         found = predict(self.iteration, self.plan, self._bandwidth)
@@ -104,7 +88,6 @@ class LimitedNet:
                 f"{found.slowdown:.2f}x")
 
     def spent(self) -> str:
-        """What was moved so far, in one line."""
         moved = f"{shown(self.mover.offloaded)} written, {shown(self.mover.fetched)} read back"
         if not self.mover.holds_host:
             return moved
@@ -133,10 +116,7 @@ def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], update
     pass. It ends with what stands behind and between all others: these belong to its last pass, which has run by then.
 
     Args:
-        plan: the plan.
         forward, backward: for each layer, those that run in one pass with it.
-        updates: steps of backward behind which parameters are updated.
-        steps: numbers of the steps, of which each layer has one in backward.
     """
     steps = steps or Steps(len(forward))
     ahead, back = set[int](), set[int]()
@@ -159,14 +139,7 @@ def _moves(actions: Sequence[Action]) -> bool:
 
 def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:
     """Have recordings of a net's passes made anew, so that they begin and end where a plan moves something, or layers
-    are updated.
-
-    Args:
-        net: the net.
-        plan: that its executor follows.
-        updates: steps behind which it updates layers.
-        passes: what runs the net's passes: recordings, or the net itself, for which nothing is done.
-    """
+    are updated. ``passes``: what runs the net's passes: recordings, or the net itself, for which nothing is done."""
     if isinstance(passes, Recorded):
         layers = range(len(net.nodes))
         found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates,

@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
 
 from scaffe.errors import UserError
 from scaffe.layers.base.context import ParamMemory
@@ -26,7 +25,7 @@ from scaffe.memory.problem.state import device_parameter_tensor, weight_tensor
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import pinned_copy
-from scaffe.nets.net import Net
+from scaffe.nets.net import Net, Tier
 
 
 def refuse_half_types(net: Net) -> None:
@@ -37,19 +36,11 @@ def refuse_half_types(net: Net) -> None:
 
 def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedNet | None:
     """Have a net that is not trained run forward and backward within limited memory. Its parameters and gradients stay
-    there.
+    there. Returns the net and its plan; None if everything is within the limit. Raises UserError if it needs more.
 
     Args:
-        net: a built net.
         memory: the limit, "2GB" or "40%".
         placement: a name of ``PLACEMENTS``.
-        folder: for the spill file.
-
-    Returns:
-        the net and its plan; None if everything is within the limit.
-
-    Raises:
-        UserError: if it needs more.
     """
     if is_device(net.context.kernels):
         return _passes_on_device(net, memory, placement)
@@ -70,7 +61,7 @@ def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> Limit
     activations = activation_tensors(net)
     limits = Limit(memory, limit, unmovable_bytes(net, activations), placement)
     return LimitedNet(net, activations, [], _iteration(net), limits,
-                      DiskStore(FileBackedMemory(SpillFile(folder))), _untimed)
+                      DiskStore(FileBackedMemory(SpillFile(folder))))
 
 
 def _iteration(net: Net) -> Iteration:
@@ -91,25 +82,20 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
     unmovable = unmovable_on_device(net, activations)
     iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
     return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
-                      pinned_store(net, iteration, limit - unmovable), _untimed)
+                      pinned_store(net, iteration, limit - unmovable))
 
 
 def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
                   shown: Collection[str] = ()) -> LimitedNet | None:
     """Have a net run forward alone within limited memory. Its large layers' parameters are fetched as they are needed.
+    Returns the net and its plan; None if everything is within the limit. Raises UserError if it computes in a half
+    type, or needs more.
 
     Args:
-        net: a built net, with its weights.
         memory, placement: as for ``limit_passes``; without a limit nothing happens.
         made_in: where its parameters were made; None if on a device.
         shown: names of blobs that somebody reads after a pass, in addition to the outputs; names of no blob are
             ignored.
-
-    Returns:
-        the net and its plan; None if everything is within the limit.
-
-    Raises:
-        UserError: if it computes in a half type, or needs more.
     """
     if not memory:
         return None
@@ -132,15 +118,14 @@ def _forward_on_host(net: Net, memory: str, placement: str, activations: list[Ac
     iteration = iteration_of(net, activations, state, estimated_seconds(net, backward=False))
     unmovable -= sum(each.memory.nbytes for each in state)
     net.tiers.append(TrimHeap())
-    return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement), DiskStore(backed),
-                      _untimed)
+    return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement), DiskStore(backed))
 
 
 def _forward_on_device(net: Net, memory: str, placement: str, activations: list[ActivationTensor]) -> LimitedNet | None:
     unmovable = unmovable_in_forward_on_device(net, activations)
     whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit, params = n_bytes(memory, whole), net.params
-    params.forget_diffs()
+    params.bind_diff(None)  # there is no backward
     if whole <= limit:
         if params.waits_on_host:
             params.move_one("data", params.zeros)
@@ -151,17 +136,13 @@ def _forward_on_device(net: Net, memory: str, placement: str, activations: list[
     unmovable -= sum(bytes_of(net, group) for group in groups)
     iteration = iteration_of(net, activations, state, estimated_seconds(net, Speed(*device.speeds()), backward=False))
     return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement),
-                      pinned_store(net, iteration, limit - unmovable), _untimed)
-
-
-def _untimed(name: str, label: str) -> AbstractContextManager[None]:
-    return nullcontext()
+                      pinned_store(net, iteration, limit - unmovable))
 
 
 EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a plan is made again behind the third
 
 
-class TrimHeap:
+class TrimHeap(Tier):
     """A tier that has the C library give back memory that lies free between what is in use: after each step of a net's
     first passes, in which kernels are loaded, and before each of some more. 50 MB of CaffeNet's 923 within a limit of
     597 lay so. No effect if the library has no such call."""
@@ -170,20 +151,12 @@ class TrimHeap:
         self._n_passes = 0
 
     def before(self, step: int) -> None:
-        """See Tier."""
         if step == 0:
             self._n_passes += 1
             self._trim(EACH_PASS)
 
-    def recompute(self, step: int) -> None:
-        """See Tier."""
-
     def after(self, step: int) -> None:
-        """See Tier."""
         self._trim(EACH_STEP)
-
-    def close(self) -> None:
-        """See Tier."""
 
     def _trim(self, n_passes: int) -> None:
         if self._n_passes <= n_passes:

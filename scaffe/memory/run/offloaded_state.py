@@ -11,17 +11,8 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.mapped_memory import forget, rounded
 from scaffe.memory.backing.file_backed import FileBackedMemory
+from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.layer_groups import G, LayerGroup, bytes_in_pages, bytes_of
-from scaffe.memory.problem.state import (
-    block_gradient_tensors,
-    device_gradient_tensors,
-    device_parameter_tensor,
-    gradient_places,
-    gradient_tensor,
-    history_tensor,
-    parameter_tensors,
-    planned_history,
-)
 from scaffe.memory.problem.tensors import StateTensor
 from scaffe.nets.flat_params import Allocate
 from scaffe.nets.net import Net
@@ -57,37 +48,10 @@ class StateShard(Protocol):
         """Have a history in other memory that has its contents already, uint8."""
 
 
-class OffloadedState(Protocol):
-    """Gives state that may be offloaded places that the backing store knows.
-
-    Attributes:
-        spreads_rows: whether blocks of a layer's rows are fetched and offloaded by themselves: see ``compute_by_rows``.
-    """
-
-    spreads_rows: ClassVar[bool]
-
-    def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
-        """Move the parameters and gradients of layer groups into places of their own. Called by all ranks, once.
-
-        Args:
-            groups: the groups, which are updated within backward.
-            written: see Written.
-
-        Returns:
-            the tensors, and the bytes that they took before. What cannot be offloaded stays where it is.
-        """
-
-    def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
-        """The same of the histories of a group's shard, which is updated in ``step``."""
-
-
 class HostState:
-    """See OffloadedState: in host memory that a file backs, where the net's parameters were made.
-
-    Args:
-        net: the training net, before a state is restored.
-        backed: the memory over that file.
-    """
+    """Gives state that may be offloaded places that the backing store knows: in host memory that a file backs, where
+    the net's parameters were made. ``spreads_rows``: whether blocks of a layer's rows are fetched and offloaded by
+    themselves: see ``compute_by_rows``."""
 
     spreads_rows: ClassVar[bool] = True
 
@@ -95,17 +59,19 @@ class HostState:
         self._net, self._backed = net, backed
 
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
-        """See OffloadedState: their whole pages."""
+        """Move the whole pages of layer groups' parameters and gradients into places of their own. Called by all ranks,
+        once. Returns the tensors, and the bytes that they took before. What cannot be offloaded stays where it is."""
         state = list[StateTensor]()
         for group in groups:
-            state += [written(group, each) for each in parameter_tensors(self._net, group)]
-            state += [] if group.first_layer in self._net.steps.behind else [gradient_tensor(self._net, group)]
-        state += block_gradient_tensors(self._net, groups)
+            state += [written(group, each) for each in state_tensors.parameter_tensors(self._net, group)]
+            if group.first_layer not in self._net.steps.behind:
+                state.append(state_tensors.gradient_tensor(self._net, group))
+        state += state_tensors.block_gradient_tensors(self._net, groups)
         self._backed.keep(self._net.params.data, [each.memory for each in state if each.tensor.forward])
         return state, sum(each.memory.nbytes + each.never_materialized for each in state)
 
     def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
-        """See OffloadedState: moved into whole pages."""
+        """The same of the histories of a group's shard, which is updated in ``step``."""
         pages = list[np.ndarray]()
 
         def in_pages_of_the_file(n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -113,31 +79,20 @@ class HostState:
             return pages[-1].view(dtype)[:n_elems]
 
         shard.move(in_pages_of_the_file)
-        return [history_tensor(self._net, group, memory, step) for memory in pages]
+        return [state_tensors.history_tensor(self._net, group, memory, step) for memory in pages]
 
 
 class PinnedParameters(NamedTuple):
-    """Parameters of a training net that may be offloaded from the device.
-
-    Attributes:
-        group: whose.
-        place: of them on the host, page-locked: uint8.
-    """
+    """Parameters of a training net that may be offloaded from the device. ``place``: of them on the host, page-locked:
+    uint8."""
 
     group: LayerGroup
     place: np.ndarray
 
 
 class DeviceState:
-    """See OffloadedState: on a device, with page-locked places on the host.
-
-    Args:
-        net: the training net, before a state is restored.
-        allocate: device memory for a number of elements of a type.
-
-    Attributes:
-        pinned: the parameters that may be offloaded, for test nets, which read them too.
-    """
+    """See HostState: on a device, with page-locked places on the host. ``pinned``: the parameters that may be
+    offloaded, for test nets, which read them too."""
 
     spreads_rows: ClassVar[bool] = False
 
@@ -146,14 +101,14 @@ class DeviceState:
         self.pinned: list[PinnedParameters] = []
 
     def parameters(self, groups: Sequence[G], written: Written[G]) -> tuple[list[StateTensor], int]:
-        """See OffloadedState: each group's get memory of their own."""
+        """See HostState: each group's get memory of their own."""
         net, params, state, taken = self._net, self._net.params, list[StateTensor](), 0
-        places = {"data": [group.place for group in groups], "diff": gradient_places(net, groups)}
+        places = {"data": [group.place for group in groups], "diff": state_tensors.gradient_places(net, groups)}
         waited = params.waits_on_host
         self.pinned = [PinnedParameters(group, pinned_copy(net, group)) for group in groups]
-        data = [written(group, device_parameter_tensor(net, group, each.place))
+        data = [written(group, state_tensors.device_parameter_tensor(net, group, each.place))
                 for group, each in zip(groups, self.pinned, strict=True)]
-        for name, tensors in (("diff", device_gradient_tensors(net, groups)), ("data", data)):
+        for name, tensors in (("diff", state_tensors.device_gradient_tensors(net, groups)), ("data", data)):
             if tensors:
                 params.divide(name, places[name], lambda n_elems: self._allocate(n_elems, params.dtype))
                 state += tensors
@@ -165,10 +120,13 @@ class DeviceState:
         return state, taken
 
     def histories(self, shard: StateShard, group: LayerGroup, step: int) -> list[StateTensor]:
-        """See OffloadedState: bound to where they are."""
-        tensor = planned_history(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
+        """See HostState: bound to where they are."""
+        tensor = state_tensors.planned_history(self._net, group, rounded(shard.n_bytes // shard.n_histories), step)
         binds = [partial(shard.bind, i) for i in range(shard.n_histories)]
         return [StateTensor(np.empty(0, np.uint8), tensor, [], bind) for bind in binds]
+
+
+OffloadedState = HostState | DeviceState
 
 
 def pinned_copy(net: Net, group: LayerGroup) -> np.ndarray:

@@ -13,34 +13,17 @@ from scaffe.layers.vision.pooling import Pooling
 from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.mapped_memory import inner, rounded
 from scaffe.memory.options import n_bytes, shown
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.layout import fitted_together, least_together
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resident_bytes
+from scaffe.memory.plan.schedule import predict
+from scaffe.memory.problem import layer_groups
+from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import CORE, Speed, blobs_outside, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import bytes_beside_blobs, training_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.layer_groups import (
-    OneLayer,
-    bytes_of,
-    chunks,
-    compute_by_rows,
-    count_updates,
-    large_groups,
-    single_layers,
-    update_steps,
-)
-from scaffe.memory.problem.state import (
-    block_gradient_tensors,
-    device_gradient_tensors,
-    device_parameter_tensor,
-    gradient_tensor,
-    history_tensor,
-    parameter_tensors,
-    planned_history,
-)
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
@@ -56,24 +39,13 @@ NOWHERE = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a net within a limit, from estimated times.
-
-    Attributes:
-        whole: bytes that training takes without a limit.
-        limit: bytes that it may take.
-        unmovable: bytes of it that no plan moves.
-        least: bytes of the least limit.
-        names: of the layers.
-        steps: their numbers.
-        iteration, plan: see there.
-        bandwidth: of the backing store, as assumed.
-    """
+    """The plan of a net within a limit, from estimated times. ``bandwidth``: of the backing store, as assumed."""
 
     whole: int
     limit: int
     unmovable: int
     least: int
-    names: tuple[str, ...]
+    names: list[str]
     steps: Steps
     iteration: Iteration
     plan: Plan
@@ -81,16 +53,8 @@ class Forecast:
 
 
 def forecast(net: Net, memory: str, placement: str) -> Forecast:
-    """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards.
-
-    Args:
-        net: a built training net.
-        memory: the limit, "2GB" or "40%".
-        placement: a name of ``PLACEMENTS``.
-
-    Raises:
-        UserError: if the limit is too low.
-    """
+    """Plan a net's training on one rank and one thread. The net is changed, and cannot be trained afterwards. Raises
+    UserError if the limit is too low."""
     activations = activation_tensors(net)
     histories = N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize
     whole = unmovable_bytes(net, activations) + histories + sum(each.tensor.n_bytes for each in activations)
@@ -110,14 +74,13 @@ def forecast(net: Net, memory: str, placement: str) -> Forecast:
     steps = net.steps
     minimize_saved_activations(net)
     least = min(least, least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
-    return Forecast(whole, limit, unmovable, least, _layer_names(net), steps, iteration, plan, DISK)
+    return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, DISK)
 
 
 def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     """The least bytes in which one rank trains a net, as it is.
 
     Args:
-        net: a built training net.
         taken: bytes of everything but its blobs, with parameters, gradients and histories.
         alone: whether nobody else needs its gradients.
     """
@@ -129,7 +92,8 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
 def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
     """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted."""
     fuse_layers(net, backward=True)
-    _read_as_devices(net)
+    for node in net.nodes:
+        node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
     whole = training_bytes(net, N_HISTORIES)
     limit = n_bytes(memory, whole)
     if limit < whole:
@@ -146,7 +110,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
         use_sign_masks(net)
         other_unmovable, other = _on_card(net)
         least = min(least, other_unmovable + least_together(other))
-    return Forecast(whole, limit, unmovable, least, _layer_names(net), steps, iteration, plan, LINK)
+    return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, LINK)
 
 
 def _on_card(net: Net) -> tuple[int, Iteration]:
@@ -154,21 +118,15 @@ def _on_card(net: Net) -> tuple[int, Iteration]:
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
     unmovable = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, activations, True)
-             - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in large))
+             - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
     seconds = list(estimated_seconds(net, CARD))
     for layer in large:
-        seconds[update_steps(net, layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
+        n_bytes = 3 * N_HISTORIES * layer_groups.bytes_of(net, layer)
+        seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / CARD.n_bytes
     return unmovable, iteration_of(net, activations, state, seconds)
 
 
-def _read_as_devices(net: Net) -> None:
-    """Have layers read in backward of their tops' data what they read on a device."""
-    for node in net.nodes:
-        node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
-
-
 def _taken_bytes(state: Sequence[StateTensor]) -> int:
-    """Bytes of the tensors that may be offloaded."""
     return sum(each.tensor.n_bytes + each.never_materialized for each in state)
 
 
@@ -177,44 +135,36 @@ def _check(memory: str, limit: int, least: int) -> None:
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
 
 
-def _layer_names(net: Net) -> tuple[str, ...]:
-    return tuple(node.name for node in net.nodes)
-
-
 def _state(net: Net, alone: bool = True) -> list[StateTensor]:
     """Parameters, gradients and histories of large layers, as one rank trains them alone, or one of several."""
     large, found = _large_layers(net, alone), list[StateTensor]()
     for layer in large:
-        found += parameter_tensors(net, layer)
+        found += state_tensors.parameter_tensors(net, layer)
         if layer.first_layer not in net.steps.behind:
-            found.append(gradient_tensor(net, layer))
-        for chunk, step in zip(chunks(net, layer), update_steps(net, layer), strict=False):
+            found.append(state_tensors.gradient_tensor(net, layer))
+        for chunk, step in zip(layer_groups.chunks(net, layer), layer_groups.update_steps(net, layer), strict=False):
             memory = inner(net.params.data[chunk].view(np.uint8))
-            found += [history_tensor(net, layer, memory, step)] * N_HISTORIES
-    return found + block_gradient_tensors(net, large)
+            found += [state_tensors.history_tensor(net, layer, memory, step)] * N_HISTORIES
+    return found + state_tensors.block_gradient_tensors(net, large)
 
 
-def _state_on_device(net: Net, large: Sequence[OneLayer]) -> list[StateTensor]:
+def _state_on_device(net: Net, large: Sequence[layer_groups.OneLayer]) -> list[StateTensor]:
     """The same on a GPU, where one rank trains these layers alone."""
-    found = [device_parameter_tensor(net, layer, NOWHERE) for layer in large] + device_gradient_tensors(net, large)
+    found = [state_tensors.device_parameter_tensor(net, layer, NOWHERE) for layer in large]
+    found += state_tensors.device_gradient_tensors(net, large)
     for layer in large:
-        for chunk, step in zip(chunks(net, layer), update_steps(net, layer), strict=False):
+        for chunk, step in zip(layer_groups.chunks(net, layer), layer_groups.update_steps(net, layer), strict=False):
             n_bytes = rounded(net.params.data[chunk].nbytes)
-            found += [StateTensor(NOWHERE, planned_history(net, layer, n_bytes, step), [])] * N_HISTORIES
+            found += [StateTensor(NOWHERE, state_tensors.planned_history(net, layer, n_bytes, step), [])] * N_HISTORIES
     return found
 
 
-def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[OneLayer]:
-    """The layers whose parameters may be offloaded; the net's steps get their updates.
-
-    Args:
-        net: the net.
-        alone: whether nobody else reads their gradients.
-        spreads: see ``compute_by_rows``.
-    """
-    found = large_groups(net, single_layers(net))
-    compute_by_rows(net, found if alone else (), spreads)
-    count_updates(net, {layer.first_layer: len(chunks(net, layer)) for layer in found})
+def _large_layers(net: Net, alone: bool, spreads: bool = True) -> list[layer_groups.OneLayer]:
+    """The layers whose parameters may be offloaded; the net's steps get their updates. ``alone``: whether nobody else
+    reads their gradients."""
+    found = layer_groups.large_groups(net, layer_groups.single_layers(net))
+    layer_groups.compute_by_rows(net, found if alone else (), spreads)
+    layer_groups.count_updates(net, {layer.first_layer: len(layer_groups.chunks(net, layer)) for layer in found})
     return found
 
 

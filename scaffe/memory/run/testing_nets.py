@@ -4,7 +4,6 @@ net's memory."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,19 +19,16 @@ from scaffe.memory.problem.tensors import StateTensor, forward_group, iteration_
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import PinnedParameters
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.nets.net import Net
+from scaffe.nets.net import Net, Tier
 
 
-class SequentialFetch:
+class SequentialFetch(Tier):
     """See Tier. A test net on the host whose parameters do not all fit in memory reads them from the spill file, layer
     by layer, and releases each behind the last layer that reads it.
 
     Args:
         test: the test net, after ``share_trained_layers``.
-        trained: the training net.
         state: the training net's parameters that may be offloaded, by number in its plan.
-        fetch: has these where they can be read.
-        release: has some of them take no memory until they are read again.
 
     Attributes:
         most_bytes: the most bytes of them that a step reads at once.
@@ -46,24 +42,15 @@ class SequentialFetch:
         self._done = [numbers - following for numbers, following in zip(reads, [*reads[1:], set()], strict=True)]
 
     def before(self, step: int) -> None:
-        """See Tier."""
         if step == 0:
             self._fetch()
             self._release(self._state)  # what has been written there
 
-    def recompute(self, step: int) -> None:
-        """See Tier: nothing is recomputed."""
-
     def after(self, step: int) -> None:
-        """See Tier."""
         self._release(self._done[step])
-
-    def close(self) -> None:
-        """See Tier: nothing to do."""
 
 
 def _reads(test: Net, trained: Net, state: Mapping[int, StateTensor]) -> list[set[int]]:
-    """For each step, the numbers of the parameters that it reads."""
     numbers: dict[int, set[int]] = {}
     for number, each in state.items():
         for blob in (blob for layer in each.layers for blob in trained.nodes[layer].layer.blobs):
@@ -83,13 +70,7 @@ class _Use(NamedTuple):
 
 
 class ArenaSharingNet:
-    """What a test net on a device reads of parameters that may be offloaded, and when.
-
-    Args:
-        test: the test net, after ``share_trained_layers``.
-        trained: the training net.
-        pinned: the training net's parameters that may be offloaded.
-    """
+    """What a test net on a device reads of parameters that may be offloaded, and when."""
 
     def __init__(self, test: Net, trained: Net, pinned: Sequence[PinnedParameters]) -> None:
         self._net = test
@@ -99,20 +80,15 @@ class ArenaSharingNet:
         self._iteration = iteration_of(test, [], self._state, seconds)
 
     def least_bytes(self, store: PinnedStore) -> int:
-        """Bytes of memory that these parameters take at least."""
         return store.least_bytes(self._iteration)
 
     def limit(self, text: str, store: PinnedStore) -> LimitedNet:
-        """Have the net fetch its parameters into the memory in which training computes.
-
-        Args:
-            text: the limit as it was given.
-            store: training's, which has its memory; at least ``least_bytes`` of it.
-        """
+        """Have the net fetch its parameters into the memory in which training computes. ``store``: training's, which
+        has its memory; at least ``least_bytes`` of it."""
         memory = store.whole()
         limit = Limit(text, memory.nbytes, 0, "move")
         return LimitedNet(self._net, [], self._state, self._iteration, limit,
-                          PinnedStore(lambda n_bytes: memory, memory.nbytes), lambda name, label: nullcontext())
+                          PinnedStore(lambda n_bytes: memory, memory.nbytes))
 
 
 def _state(test: Net, trained: Net, each: PinnedParameters, uses: Collection[_Use]) -> StateTensor:

@@ -19,11 +19,7 @@ def filter_net(net: Any, state: Any) -> Any:
     """A new NetParameter with only the layers that belong to the state (phase, level, stages), in order.
 
     A layer with ``include`` rules belongs if the state meets one of them; a layer with ``exclude`` rules, if it meets
-    none of them; a layer without rules always.
-
-    Raises:
-        UserError: a layer has rules of both kinds.
-    """
+    none of them; a layer without rules always. Raises UserError if a layer has rules of both kinds."""
     kept = type(net)()
     kept.CopyFrom(net)
     del kept.layer[:]
@@ -113,15 +109,13 @@ def _make_split(name: str, bottom: str, n_tops: int, weight: float) -> Any:
 
 
 def prepare(message: Any, phase: int, level: int | None = None, stages: Sequence[str] = ()) -> Any:
-    """A new NetParameter for one state: upgraded, filtered, with Split layers, and with every layer's phase set.
+    """A new NetParameter for one state: upgraded, filtered, with Split layers, and with every layer's phase set. Raises
+    UserError if a layer has both include and exclude rules, or the net has layers of two generations.
 
     Args:
         message: a NetParameter of any generation; left as it is.
         phase, level, stages: the state. The stages of the net's own ``state`` are added; its level is used if
             ``level`` is None.
-
-    Raises:
-        UserError: a layer has both include and exclude rules, or the net has layers of two generations.
     """
     net = upgrade_net(message)
     state = caffe_pb2.NetState(phase=phase, level=net.state.level if level is None else level,
@@ -145,14 +139,10 @@ def read_solver_as_written(path: str | Path) -> Any:
 
 
 def upgraded(message: Any, source: str | Path) -> Any:
-    """A new NetParameter or SolverParameter in Caffe's newest form.
+    """A new NetParameter or SolverParameter in Caffe's newest form. Raises UserError, one line that names the source.
 
     Args:
         message: of any generation; left as it is.
-        source: its file, for error messages.
-
-    Raises:
-        UserError: one line that names the source.
     """
     change = upgrade_solver if message.DESCRIPTOR.name == "SolverParameter" else upgrade_net
     try:
@@ -166,11 +156,7 @@ def read_solver(path: str | Path) -> Any:
 
     Net files are looked up from the working directory, as in Caffe, and then from the solver file's folder. The
     snapshot prefix defaults to the solver file's path without its ending; if a folder is given as prefix, the file's
-    name is added.
-
-    Raises:
-        UserError: one line with file, line and column of the error.
-    """
+    name is added. Raises UserError, one line with file, line and column of the error."""
     solver = upgraded(read_solver_as_written(path), path)
     folder = Path(path).parent
     for field in ("net", "train_net"):

@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.reshaping.reshape import Flatten, Reshape
 from scaffe.nets.blob_memory import BlobMemory, forward_steps, kept_blobs, memory_owners, place
-from scaffe.nets.inference.groups import Group
+from scaffe.nets.inference.fused_convolution import Group
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -40,8 +40,6 @@ class Activations:
     keep memory of their own.
 
     Args:
-        net: the net.
-        groups: layers that run in one pass.
         kept: names of further blobs that keep memory of their own.
 
     Attributes:
@@ -86,7 +84,6 @@ class Activations:
         self._own = []
 
     def _blobs(self, key: int) -> list[Blob]:
-        """All blobs that have a part's memory."""
         return [self._parts[key].blob, *self._others.get(key, ())]
 
     def _new_places(self) -> list[np.ndarray]:
@@ -97,7 +94,6 @@ class Activations:
                 for part, start, lifetime in zip(self._parts.values(), offsets, lifetimes, strict=True)]
 
     def _merge(self, group: Group) -> None:
-        """Place a group's sum over the blob that it adds, if nobody reads that one afterwards."""
         added, y = group.added, group.y
         if added is None or added.shape != y.shape or (added.dtype, added.channels_last) != (y.dtype, y.channels_last):
             return
@@ -114,7 +110,6 @@ class Activations:
         self._owner |= {key: source for key, blob in self._owner.items() if blob is target}
 
     def _uses(self, heads: Mapping[int, int]) -> dict[int, BlobMemory]:
-        """By id of each owner of memory, the steps in which that memory is read or written."""
         found: dict[int, BlobMemory] = {}
         for index, node in enumerate(self._net.nodes):
             for blob in (*node.bottoms, *node.tops):

@@ -1,30 +1,124 @@
-"""Runs a convolution and the layers fused with it by one plan; weights are laid out again if they may have changed."""
+"""Finds layers that can run in the pass of the convolution before them, and runs them by one plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
+from scaffe.layers.arithmetic.eltwise import Eltwise
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.writes import Writes
 from scaffe.layers.kernels.plans import InferencePlan, PreparedCalls
-from scaffe.nets.inference.groups import Group
+from scaffe.layers.vision.convolution import Convolution
 from scaffe.nets.net_layer import Node
+
+
+@dataclass
+class Group:
+    """A convolution and the layers after it that run in its pass.
+
+    Attributes:
+        members: indices of the layers, ascending; the first is the convolution.
+        x, y: the convolution's bottom, and the top of the last member.
+        affine: the members that scale and shift each channel, in order.
+        added: the blob that an Eltwise sum among the members adds; None if there is none.
+        relu_slope: slope below 0 of the ReLU at the end; None if there is none.
+        hidden: names of the members' tops that are not written.
+    """
+
+    members: list[int]
+    x: Blob
+    y: Blob
+    affine: list[Layer] = field(default_factory=list)
+    added: Blob | None = None
+    relu_slope: float | None = None
+    hidden: list[str] = field(default_factory=list)
+
+
+def find_groups(nodes: Sequence[Node], shown: Collection[str] = (), plain: Collection[int] = ()) -> list[Group]:
+    """The groups of a net, in order. Each convolution that can run so is in one, alone if no layer can join it.
+
+    Args:
+        shown: names of blobs that must be written; others between two members may be hidden.
+        plain: indices of layers that are in no group.
+    """
+    found = []
+    for index, node in enumerate(nodes):
+        is_head = isinstance(node.layer, Convolution) and len(node.bottoms) == 1 and not any(node.loss_weights)
+        if is_head and index not in plain:
+            group = Group([index], node.bottoms[0], node.tops[0])
+            while _take_next(nodes, group, shown, plain):
+                pass
+            found.append(group)
+    return found
+
+
+def _take_next(nodes: Sequence[Node], group: Group, shown: Collection[str], plain: Collection[int]) -> bool:
+    """Add the layer that reads the group's top to the group, if it fits. Returns whether it did."""
+    users = [i for i in range(group.members[-1] + 1, len(nodes)) if is_in(group.y, nodes[i].bottoms)]
+    if not users:
+        return False
+    index, last = users[0], nodes[group.members[-1]]
+    node, name = nodes[index], last.top_names[0]
+    if len(node.tops) != 1 or any(node.loss_weights) or node.layer.host_only or index in plain:
+        return False
+    leaves = node.tops[0] is not group.y
+    if leaves and (len(users) > 1 or name in shown or node.tops[0].dtype != group.y.dtype):
+        return False
+    if not _absorb(nodes, group, index):
+        return False
+    group.members.append(index)
+    if leaves:
+        group.hidden.append(name)
+        group.y = node.tops[0]
+    return True
+
+
+def _absorb(nodes: Sequence[Node], group: Group, index: int) -> bool:
+    """Note in the group what the layer computes; returns False if a convolution's pass cannot do it."""
+    node, slope = nodes[index], getattr(nodes[index].layer, "relu_slope", None)
+    if group.relu_slope is not None:
+        return False
+    if slope is not None:
+        group.relu_slope = slope
+        return True
+    if isinstance(node.layer, Eltwise):
+        added = _other(node, group.y)
+        if group.added is not None or added is None or any(
+                is_in(added, each.tops) for each in nodes[group.members[0]:index]):  # it is not there by then
+            return False
+        group.added = added
+        return True
+    if group.added is None and len(node.bottoms) == 1 and node.layer.per_channel() is not None:
+        group.affine.append(node.layer)
+        return True
+    return False
+
+
+def _other(node: Node, blob: Blob) -> Blob | None:
+    """The blob that a sum of two adds to ``blob``; None if the layer is no such sum, or works in place."""
+    if not (isinstance(node.layer, Eltwise) and node.layer.adds_two) or is_in(node.tops[0], node.bottoms):
+        return None
+    others = [bottom for bottom in node.bottoms if bottom is not blob]
+    return others[0] if len(others) == 1 else None
+
+
+def is_in(blob: Blob, blobs: Sequence[Blob]) -> bool:
+    """Whether a blob is one of ``blobs``, by identity."""
+    return any(blob is other for other in blobs)
 
 
 class FusedConvolution:
     """Runs one group of layers by an InferencePlan.
 
     Args:
-        nodes: the net's layers.
-        group: the convolution and the layers that its plan computes with it.
         lays_out: whether a pass lays out weights that may have changed; if not, ``lay_out`` must be called.
 
     Attributes:
-        group: as given.
         plan: the plan for the bottom's shape; None if there is none, and layers run one by one.
     """
 
@@ -51,7 +145,6 @@ class FusedConvolution:
 
     @property
     def blobs(self) -> list[Blob]:
-        """The blobs that the plan reads and writes."""
         return [blob for blob in (self.group.x, self.group.y, self.group.added) if blob is not None]
 
     @property
@@ -61,7 +154,6 @@ class FusedConvolution:
         return x.shape == self._shape and (added is None or added.shape == y.shape)
 
     def prepare_calls(self) -> PreparedCalls | None:
-        """The prepared calls of the group for its blobs' present memory; None if the plan has none."""
         if self.plan is None:
             return None
         x, y, *added = (blob.data_flat for blob in self.blobs)
@@ -80,7 +172,6 @@ class FusedConvolution:
             self._seen = writes
 
     def _update_plan(self) -> None:
-        """Make a plan for the present shapes if they have changed, and lay out weights that have."""
         self._reshape()
         if self.group.x.shape != self._shape:
             self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None
@@ -88,7 +179,6 @@ class FusedConvolution:
             self.lay_out()
 
     def _reshape(self) -> None:
-        """Reshape all layers, unless no shape has changed."""
         if [blob.shape for blob in self._activations] == self._known_shapes:
             return
         for node in self._nodes:
@@ -103,14 +193,12 @@ class FusedConvolution:
 
 
 def folded(convolution: Layer, following: Collection[Layer]) -> tuple[np.ndarray, np.ndarray]:
-    """Fold layers that scale and shift channels into the convolution before them, in float64.
+    """Fold layers that scale and shift channels into the convolution before them, in float64. Returns the folded
+    weights and bias, float32, of the shapes of the layer's own.
 
     Args:
         convolution: the layer; its first blob is (n_output, ...), the second, if there is one, (n_output,).
         following: layers with ``per_channel`` numbers, in order.
-
-    Returns:
-        the folded weights and bias, float32, of the shapes of the layer's own.
     """
     w, *bias = (blob.data for blob in convolution.blobs)
     factor, b = np.ones(len(w)), bias[0].astype(np.float64) if bias else np.zeros(len(w))

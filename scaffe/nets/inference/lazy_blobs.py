@@ -26,7 +26,6 @@ class Repeatable:
     through such layers, and which no user's layer may have written.
 
     Attributes:
-        nodes: indices of these layers.
         kept: names of the blobs that other layers write, which a pass must keep.
         owners: by a blob's id, the blob that owns its memory, or may own it when shapes change.
         writes_sources: whether a layer writes a source's top, which then no longer holds what the pass read.
@@ -77,8 +76,6 @@ class LazyBlobs:
     The tops of sources and the parameters, from which they are computed, are copied before anybody may write them.
 
     Args:
-        net: the net.
-        repeatable: its layers that may run again.
         skipped: names of the blobs that its passes skip, with all blobs that share their memory.
 
     Attributes:
@@ -124,15 +121,12 @@ class LazyBlobs:
 
     @property
     def names(self) -> list[str]:
-        """Names of the blobs that are still to be computed."""
         return [name for name in self._keys if self.holds(name)]
 
     def holds(self, name: str) -> bool:
-        """Whether a blob is still to be computed."""
         return self._keys.get(name) in self._left
 
     def compute(self, name: str) -> None:
-        """Compute a skipped blob, and those that share its memory, in the net."""
         if not self.holds(name):
             return
         group = self._left.pop(self._keys[name])
@@ -156,7 +150,6 @@ class LazyBlobs:
         self.drop()
 
     def before_write(self, writes: Writes) -> None:
-        """See Watcher."""
         for root in self._written.get(id(writes), ()) if self.is_open else ():
             self._copy(root)
 
@@ -166,7 +159,6 @@ class LazyBlobs:
             self._shapes = [blob.shape for blob in self._blobs]
 
     def _grouped(self, skipped: Collection[str]) -> dict[int, _Group]:
-        """By the owner's id."""
         groups = {id(self._owners[id(self._net.blobs[name])]): _Group() for name in skipped}
         for index in self._nodes:
             for top in self._net.nodes[index].tops:
@@ -177,7 +169,6 @@ class LazyBlobs:
         return groups
 
     def _watch(self, writes: list[Writes]) -> None:
-        """Watch for writes to the roots, from which the blobs are computed."""
         self._watched, self._written = writes, {}
         for root, each in zip(self._roots, writes, strict=True):
             each.watch(self)

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.layer import TEST
+from scaffe.layers.base.writes import Writes
 from scaffe.layers.reshaping.copies import Split
 from scaffe.nets.blob_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
-from scaffe.nets.inference.change_detection import ChangeDetector
-from scaffe.nets.inference.fused_convolution import FusedConvolution
-from scaffe.nets.inference.groups import find_groups
+from scaffe.nets.inference.fused_convolution import FusedConvolution, find_groups
 from scaffe.nets.inference.per_image_parallelism import PerImageParallelism, parallelize_per_image
 from scaffe.nets.inference.prepared_calls import PreparedLayers
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+
+
+class ChangeDetector:
+    """Compares a net's shapes and parameters with those of its last pass. ``net``: the net. If one of its layers may
+    change shapes or parameters within a pass, as a user's may, every pass counts as changed."""
+
+    def __init__(self, net: Net) -> None:
+        nodes = net.nodes
+        self._can_detect = not any(node.layer.host_only or node.layer.reshape_always for node in nodes)
+        self._parameters = _distinct([blob for node in nodes for blob in node.layer.blobs])
+        self._activations = _distinct([blob for node in nodes for blob in (*node.bottoms, *node.tops)])
+        self._shapes: list[Shape] | None = None  # at the end of the last complete pass
+        self._writes: list[Writes] = []  # of the parameters, at the beginning of that pass
+        self._counts: list[int] = []
+
+    def begin(self) -> bool:
+        """Begin a pass. Returns whether nothing has changed since the last one, and that one completed."""
+        writes = [blob.writes for blob in self._parameters]
+        counts = [each.n for each in writes]
+        is_unchanged = (self._can_detect and self._shapes == [blob.shape for blob in self._activations]
+                    and writes == self._writes and counts == self._counts
+                    and not any(each.is_lent for each in writes))
+        self._shapes, self._writes, self._counts = None, writes, counts
+        return is_unchanged
+
+    def end(self) -> None:
+        self._shapes = [blob.shape for blob in self._activations]
+
+
+def _distinct(blobs: Sequence[Blob]) -> list[Blob]:
+    return list({id(blob): blob for blob in blobs}.values())
 
 
 class Inference:
@@ -70,14 +101,12 @@ class Inference:
             ends, inner = (self._per_image.ends, self._per_image.inner) if self._per_image is not None else ([], set())
             self._activations = Activations(net, [run.group for run in self._convolutions.values()], {*shown, *ends})
             self.hidden |= self._activations.names | inner
-            self.hidden = _unwritten(net, self.hidden)
+            owners = memory_owners(net, "shares_data")
+            written = {id(owners[id(blob)]) for name, blob in net.blobs.items() if name not in self.hidden}
+            self.hidden = {name for name in self.hidden if id(owners[id(net.blobs[name])]) not in written}
 
     def forward(self) -> float:
-        """Run the net forward. Returns the loss, as ``Net.forward`` does.
-
-        Raises:
-            UserError: a layer's error, with the layer's name.
-        """
+        """Run the net forward. Returns the loss, as ``Net.forward`` does; raises UserError as that does."""
         net, loss, index = self._net, 0.0, 0
         is_watched = net.unfused or net.before_forward or net.after_forward or net.tiers
         self.skipped = set() if is_watched else self.hidden
@@ -111,7 +140,6 @@ class Inference:
         return float(loss)
 
     def lay_out(self) -> None:
-        """Fold and lay out the weights that may have changed."""
         for run in self._convolutions.values():
             run.lay_out()
 
@@ -148,13 +176,6 @@ class Inference:
         """The last layer that may run with layer ``index``."""
         last = index + self._net.nodes[index].n_fused
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
-
-
-def _unwritten(net: Net, names: Collection[str]) -> set[str]:
-    """The names whose blobs share memory with no blob outside of ``names``."""
-    owners = memory_owners(net, "shares_data")
-    written = {id(owners[id(blob)]) for name, blob in net.blobs.items() if name not in names}
-    return {name for name in names if id(owners[id(net.blobs[name])]) not in written}
 
 
 def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:

@@ -1,10 +1,10 @@
-"""Per-image parallelism: threads run the first layers of a net each for some images of the batch."""
+"""Per-image parallelism: threads run the first layers of a net, which compute each image by itself, for some images."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,17 +12,119 @@ import numpy as np
 
 from scaffe import forking
 from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.layer import TEST
 from scaffe.layers.kernels.plans import Workers
+from scaffe.layers.vision.convolution import Convolution
 from scaffe.nets.blob_memory import memory_owners
-from scaffe.nets.inference.per_image_prefix import (
-    PerImagePrefix,
-    build_prefix_net,
-    find_per_image_prefix,
-    image_bytes,
-    images_at_once,
-)
+from scaffe.nets.build import build_net
+from scaffe.nets.inference.fused_convolution import is_in
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+from scaffe.proto import caffe_pb2
+
+PART_OVERHEAD, WAITING, UNCACHED = 0.1, 1.1, 1.05
+LEAST_MOST = 4  # images of a part, however large: weights are read again for each part
+IMAGE_AXES = 3  # a source's top with fewer axes is no images
+
+
+@dataclass
+class PerImagePrefix:
+    """The layers from a source's images up to those that need the whole batch, such as inner products.
+
+    Attributes:
+        members: indices of the layers, ascending.
+        ends: names of tops of members that other layers read, or that must be written.
+        inner: names of the members' other tops.
+    """
+
+    members: list[int]
+    x: str
+    ends: list[str]
+    inner: set[str]
+
+
+def find_per_image_prefix(net: Net, shown: Collection[str] = (), plain: Collection[int] = ()) -> PerImagePrefix | None:
+    """Find the per-image prefix; None if it has no convolution, or if ranks share the layers.
+
+    Args:
+        shown: names of blobs that must be written, with Caffe's values.
+        plain: indices of layers that run one by one, and are not members.
+    """
+    members: list[int] = []
+    inside: list[Blob] = []
+    if net.parts is not None:
+        return None
+    for index, node in enumerate(net.nodes):
+        if not inside and _reads_images(net, node):
+            inside.append(node.bottoms[0])
+        if inside and index not in plain and _fits(node, inside):
+            members.append(index)
+            inside += node.tops
+        elif any(is_in(blob, inside) for blob in node.tops) or (node.layer.shares_data and _reads(node, inside)):
+            break  # from here on, layers outside write what the members compute
+    if not any(isinstance(net.nodes[i].layer, Convolution) for i in members):
+        return None
+    names = {name for i in members for name in net.nodes[i].top_names}
+    read = {name for i, node in enumerate(net.nodes) if i not in members for name in node.bottom_names}
+    ends = sorted(names & {*read, *shown, *net.output_names})
+    return PerImagePrefix(members, net.nodes[members[0]].bottom_names[0], ends, names.difference(ends))
+
+
+def build_prefix_net(net: Net, prefix: PerImagePrefix, n_images: int) -> Net:
+    """Build a net of the prefix's layers alone, on the same parameters, for so many images. Raises UserError."""
+    message = caffe_pb2.NetParameter(name=net.name)
+    shape = (n_images, *net.blobs[prefix.x].shape[1:])
+    message.layer.add(name=prefix.x, type="Input", top=[prefix.x]).input_param.shape.add(dim=shape)
+    for index in prefix.members:
+        message.layer.add().CopyFrom(net.nodes[index].param)
+    return build_net(message, replace(net.context, fills=False, param_memory=None), trained=net)
+
+
+def images_at_once(n_images: int, n_threads: int, most: int) -> int:
+    """How many images a thread takes at a time for the shortest total time.
+
+    The model: a part takes the time of its images plus that of a tenth of an image, to read the weights. Threads that
+    wait for each other after each layer take 1.1 times as long; one thread takes 1.05 times as long for more images
+    than the cache holds (docs/compute.md). Returns the number of images; ``n_images`` where splitting the batch does
+    not pay off.
+
+    Args:
+        most: images whose activations the cache holds.
+    """
+    def seconds(length: int) -> float:
+        n_parts = -(-n_images // length)
+        return -(-n_parts // n_threads) * (length + PART_OVERHEAD)
+
+    lengths = range(min(n_images, max(most, LEAST_MOST)), 0, -1)
+    best = min(lengths, key=seconds, default=n_images)
+    slowdown = WAITING if n_threads > 1 else UNCACHED if n_images > most else 1
+    whole = (n_images + PART_OVERHEAD) / n_threads * slowdown
+    return best if n_images > 1 and seconds(best) < whole else n_images
+
+
+def image_bytes(nodes: Sequence[Node], n_images: int) -> int:
+    """Bytes that the layer with the largest blobs reads and writes for one image."""
+    return max(sum(blob.n_elems * blob.dtype.itemsize for blob in (*node.bottoms, *node.tops))
+               for node in nodes) // max(n_images, 1)
+
+
+def _reads_images(net: Net, node: Node) -> bool:
+    sources = [top for each in net.nodes if each.is_source for top in each.tops]
+    return len(node.bottoms) == 1 and is_in(node.bottoms[0], sources) and node.bottoms[0].ndim >= IMAGE_AXES
+
+
+def _fits(node: Node, inside: Sequence[Blob]) -> bool:
+    """Whether a layer reads only members' blobs, and computes each image by itself."""
+    layer, n_images, images = node.layer, inside[0].shape[0], inside[0]
+    return (layer.by_image and layer.context.phase == TEST and not layer.host_only and not layer.reshape_always
+            and not any(node.loss_weights) and bool(node.bottoms)
+            and all(is_in(blob, inside) for blob in node.bottoms)
+            and all(blob is not images and blob.shape[:1] == (n_images,) for blob in node.tops))
+
+
+def _reads(node: Node, blobs: Sequence[Blob]) -> bool:
+    return any(is_in(blob, blobs) for blob in node.bottoms)
+
 
 CACHE_BYTES = 20 << 20  # activations that stay in the last cache beside weights
 
@@ -37,17 +139,7 @@ class PerImageParallelism:
     All parts have as many images; the last one overlaps the one before where the batch is no multiple. Each thread has
     a net of its own, on the same parameters, whose kernels use no other thread. So threads wait for each other once a
     pass instead of after each layer, and a part's activations stay in the cache where a batch's would not. The first
-    thread of a pass lays weights out for all of them.
-
-    Args:
-        net: the net.
-        prefix: its layers that run so.
-        make: see ``Make``.
-
-    Attributes:
-        first, members: index of the first of the layers, and indices of all.
-        ends, inner: see PerImagePrefix; ``inner`` is not written in the net.
-    """
+    thread of a pass lays weights out for all of them."""
 
     def __init__(self, net: Net, prefix: PerImagePrefix, make: Make) -> None:
         self._net, self._prefix, self._make = net, prefix, make
@@ -55,7 +147,10 @@ class PerImageParallelism:
         self.ends, self.inner = prefix.ends, prefix.inner
         self._nodes = [net.nodes[i] for i in prefix.members]
         self._images = self._nodes[0].bottoms[0]
-        self._sharers = self._written_sharers()
+        owners = memory_owners(net, "shares_data")  # layers whose tops share memory with a blob that the net keeps:
+        written = {id(owners[id(blob)]) for blob in (self._images, *(net.blobs[name] for name in self.ends))}
+        self._sharers = [node for node in self._nodes if node.layer.shares_data
+                         and id(owners[id(node.tops[0])]) in written]
         self._held, self._lock = threading.local(), forking.Lock()
         self._owner: _ThreadNet | None = None
         self._case, self._best = (Shape(), 0), 0  # images at a time, for this shape and number of threads
@@ -67,11 +162,8 @@ class PerImageParallelism:
         return workers is not None and 0 < self._length(workers) < self._n_images
 
     def forward(self, workers: Workers, is_unchanged: bool) -> None:
-        """Run the prefix for all images. ``is_unchanged``: shapes and parameters are those of the last pass.
-
-        Raises:
-            UserError: a layer's error, with the layer's name.
-        """
+        """Run the prefix for all images. ``is_unchanged``: shapes and parameters are those of the last pass. Raises
+        UserError, a layer's error, with the layer's name."""
         if not is_unchanged or self._shape != self._images.shape:  # a data layer may change its shape in any pass
             self._generation, self._shape = self._generation + 1, self._images.shape
             for node in self._nodes:
@@ -85,12 +177,6 @@ class PerImageParallelism:
         starts = iter([min(start, self._n_images - length) for start in range(0, self._n_images, length)])
         workers.run(partial(self._take, starts, length))
 
-    def _written_sharers(self) -> list[Node]:
-        """Layers whose tops share memory with a blob that the net itself keeps."""
-        owners = memory_owners(self._net, "shares_data")
-        written = {id(owners[id(blob)]) for blob in (self._images, *(self._net.blobs[name] for name in self.ends))}
-        return [node for node in self._nodes if node.layer.shares_data and id(owners[id(node.tops[0])]) in written]
-
     @property
     def _n_images(self) -> int:
         return self._images.shape[0]
@@ -103,7 +189,6 @@ class PerImageParallelism:
         return self._best
 
     def _take(self, starts: Iterator[int], length: int) -> None:
-        """Run parts of the batch on this thread until none is left."""
         thread_net = self._of_thread(length)
         for start in starts:
             thread_net.x.bind_data(self._part(self._images, start, length))
@@ -113,7 +198,6 @@ class PerImageParallelism:
                                                     thread_net.net.blobs[name].data_flat)
 
     def _part(self, blob: Blob, start: int, length: int) -> np.ndarray:
-        """The elements of ``length`` images from ``start`` on."""
         n_elems = blob.n_elems // self._n_images
         return blob.data_flat[start * n_elems:(start + length) * n_elems]
 
@@ -138,7 +222,6 @@ class PerImageParallelism:
         return _ThreadNet(net, self._make(net, self.ends, owner and owner.passes), net.blobs[self._prefix.x], owner)
 
     def _give(self, thread_net: _ThreadNet) -> None:
-        """Let a thread's net use the memory that the parameters have now."""
         thread_net.net.share_trained_layers(self._net)
         thread_net.generation = self._generation
 
@@ -148,9 +231,7 @@ def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[C
     """Per-image parallelism for a net, or None where it has no layers that may run so.
 
     Args:
-        net, make: as for PerImageParallelism.
         shown: names of blobs that must be written, with Caffe's values.
-        groups: indices of layers that run in one pass.
         plain: indices of layers that run one by one.
     """
     prefix = find_per_image_prefix(net, shown, plain)
@@ -161,11 +242,8 @@ def parallelize_per_image(net: Net, shown: Collection[str], groups: Collection[C
 
 @dataclass
 class _ThreadNet:
-    """A thread's net and its passes, on the weights that ``owner`` has laid out, or on its own.
-
-    Attributes:
-        generation: count of the pass for which it was given its parameters.
-    """
+    """A thread's net and its passes, on the weights that ``owner`` has laid out, or on its own. ``generation``: count
+    of the pass for which it was given its parameters."""
 
     net: Net
     passes: Any

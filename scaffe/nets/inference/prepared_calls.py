@@ -18,19 +18,11 @@ Step = tuple[Node, PreparedCalls]
 
 class PreparedSequence:
     """The prepared calls of consecutive layers. Layers that do nothing while memory stays the same have no call.
-
-    Args:
-        stop: index of the layer after the last one.
-        blobs: all blobs of the layers.
-        steps: the calls of each fused convolution or layer in order, with its first layer; at least one.
-
-    Attributes:
-        stop: as given.
-    """
+    ``steps``: the calls of each fused convolution or layer in order, with its first layer; at least one."""
 
     def __init__(self, stop: int, blobs: Sequence[Blob], steps: Sequence[Step]) -> None:
         self.stop, self._blobs = stop, list({id(blob): blob for blob in blobs}.values())
-        self._shapes, self._memory = [blob.shape for blob in self._blobs], [blob.memory for blob in self._blobs]
+        self._shapes, self.memory = [blob.shape for blob in self._blobs], [(blob, blob.memory) for blob in self._blobs]
         self._nodes = [node for node, calls in steps for _ in range(len(calls))]
         first, *others = (calls for _, calls in steps)
         self._calls: PreparedCalls = sum(others, start=first)
@@ -39,12 +31,7 @@ class PreparedSequence:
         """Whether the blobs have the shapes for which the calls were prepared, and this is the thread that did."""
         return self._calls.is_valid() and [blob.shape for blob in self._blobs] == self._shapes
 
-    def has_same_memory(self) -> bool:
-        """Whether the blobs are in the memory for which the calls were prepared."""
-        return all(_is_same(blob.memory, memory) for blob, memory in zip(self._blobs, self._memory, strict=True))
-
     def run(self) -> None:
-        """Run the calls. Raises UserError, with the layer's name, if one fails."""
         n_done = self._calls.run()
         if n_done < len(self._nodes):
             with self._nodes[n_done].named():
@@ -55,9 +42,7 @@ class PreparedLayers:
     """Prepares the calls of a net's layers, and finds them again in passes before which nothing has changed.
 
     Args:
-        nodes: the net's layers.
         convolutions: fused convolutions by the index of their first layer.
-        covered: indices of the layers of all of them.
         fused: gives, for the index of another layer, the range of layers that run in its pass.
         ends: indices of layers at which a sequence must end, as each pass decides anew how they run.
         plain: indices of layers that are never prepared.
@@ -80,7 +65,6 @@ class PreparedLayers:
             self.forget()
 
     def forget(self) -> None:
-        """Drop all prepared calls, and prepare none in this pass."""
         self._found.clear()
         self._makes = False
 
@@ -94,7 +78,8 @@ class PreparedLayers:
         if found is not None and not found.is_valid():
             self.forget()
             return None
-        if found is not None and not found.has_same_memory():  # memory that has moved once may do so again
+        if found is not None and not all(_is_same(blob.memory, memory) for blob, memory in found.memory):
+            # memory that has moved once may do so again
             found = self._found[index] = None
         return found
 

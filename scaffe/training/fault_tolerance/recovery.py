@@ -30,11 +30,6 @@ def train_with_recovery(rank: RecoverableRank, build: Build, spawner: Spawner) -
     """Train to the end, and recover from each loss; end the job if no rank is left that can train.
 
     Called by all ranks.
-
-    Args:
-        rank: built, and restored if the run resumes.
-        build: builds one like it.
-        spawner: starts ranks for lost ones.
     """
     while True:
         world, machine = rank.world, rank.machine
@@ -54,26 +49,15 @@ def train_with_recovery(rank: RecoverableRank, build: Build, spawner: Spawner) -
 
 
 def join_training(communicator: Communicator, in_step: bool, build: Build, spawner: Spawner) -> None:
-    """Train to the end as a joining rank. Called by all of them, while the others let them join.
-
-    Args:
-        communicator: all ranks.
-        in_step: whether all ranks make each update together, so that recovery counts updates.
-        build, spawner: as for ``train_with_recovery``.
-    """
+    """Train to the end as a joining rank. Called by all of them, while the others let them join. ``in_step``: whether
+    all ranks make each update together, so that recovery counts updates."""
     machine = RecoveryStateMachine.for_joining_rank(in_step)
     train_with_recovery(Recovery(communicator, machine, build, spawner).run(), build, spawner)
 
 
 class Recovery:
-    """What one rank does from a loss, or from the end of an iteration, until training continues.
-
-    Args:
-        communicator: of the ranks that there were.
-        machine: says what this rank does next.
-        build, spawner: see ``train_with_recovery``.
-        rank: what this rank has been; None where it has just joined.
-    """
+    """What one rank does from a loss, or from the end of an iteration, until training continues. ``rank``: what this
+    rank has been; None where it has just joined."""
 
     def __init__(self, communicator: Communicator, machine: RecoveryStateMachine, build: Build, spawner: Spawner,
                  rank: RecoverableRank | None = None) -> None:
@@ -83,10 +67,7 @@ class Recovery:
 
     def run(self, loss: RankLost | None = None) -> RecoverableRank:
         """Continue without the lost ranks, and without those that are lost meanwhile; or with joining ones.
-
-        Returns:
-            what this rank is from now on.
-        """
+        Returns what this rank is from now on."""
         n_ranks = self._communicator.n_ranks
         while self._member.act is not Act.TRAIN:
             act, started = self._member.act, time.perf_counter()
@@ -102,17 +83,13 @@ class Recovery:
         found = self._take()
         if loss is not None:
             names = ", ".join(map(str, loss.ranks)) or "unknown"
+            times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
             log.warning(f"Lost of {n_ranks} ranks in iteration {found.iteration}: {names}; "
-                        f"{self._communicator.n_ranks} go on ({self._times()})")
+                        f"{self._communicator.n_ranks} go on ({sum(self._seconds.values()):.2f} s: {times})")
         else:
             log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")
         found.say_shares()
         return found
-
-    def _times(self) -> str:
-        """How long it has taken since this rank found the loss, and what it went to."""
-        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
-        return f"{sum(self._seconds.values()):.2f} s: {parts}"
 
     def _do(self, act: Act) -> Sequence[Place]:
         if act is Act.SHRINK:

@@ -39,7 +39,6 @@ class Place:
     """How far a rank has come.
 
     Attributes:
-        step: steps taken.
         is_ready: whether it has all that the next one takes.
         is_new: whether it has joined and not yet taken a step: it has nothing to give.
     """
@@ -63,18 +62,10 @@ class OutOfStep(RuntimeError):
 
 class RecoveryStateMachine:
     """The machine. Its caller carries out `act`, then calls `done` or, where a rank was lost in it, `lost`.
-
-    Attributes:
-        act: what to do now.
-        step: steps taken.
-        is_ready: whether all that the next one takes is here.
-    """
+    ``is_ready``: whether all that the next one takes is here."""
 
     def __init__(self, step: int = 0, counts_updates: bool = True) -> None:
-        """Args:
-            step: steps taken so far.
-            counts_updates: whether updates are steps.
-        """
+        """``counts_updates``: whether updates are steps."""
         self.act, self.step, self.is_ready = Act.TRAIN, step, False
         self._counts_updates, self._is_new = counts_updates, False
 
@@ -87,7 +78,6 @@ class RecoveryStateMachine:
 
     @property
     def place(self) -> Place:
-        """What this rank tells the others."""
         return Place(self.step, self.is_ready, self._is_new)
 
     def prepared(self) -> None:

@@ -1,4 +1,4 @@
-"""Starts ranks for lost ones (``-on_rank_loss replace``): a state machine without MPI, and what carries it out."""
+"""The flags that say what happens when ranks are lost, and the ranks that are started for lost ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,43 @@ from enum import Enum
 from typing import Any
 
 from scaffe import log
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.fault_tolerance import ulfm
 from scaffe.collectives.fault_tolerance.joining import JoiningRanks
+from scaffe.errors import UserError
+from scaffe.flags import Flags, whole
+
+STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
+
+
+def add_flags(flags: Flags) -> None:
+    """Add ``-on_rank_loss`` and ``-history_copies``."""
+    flags.flag("on_rank_loss", STOP, "shrink: the others go on; replace: new ones come",
+               choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
+    flags.flag("history_copies", 1, "copies of histories; 0: snapshots", kind=whole(0, 1))
+
+
+def check(options: Any, strategy: Any, communicator: Communicator) -> None:
+    """Check that this job can continue when a rank is lost, if it is to. Called by all ranks.
+    Raises UserError on all ranks if this job's MPI or the strategy ends with a lost rank."""
+    if options.on_rank_loss == STOP or communicator.n_ranks == 1:
+        return
+    fault = ulfm.fault()
+    if options.on_rank_loss == REPLACE:
+        fault = fault or strategy.fault_tolerance_type.why_no_replacement(options)
+    if fault := fault or strategy.fault_tolerance_type.why_not_fault_tolerant:
+        raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)
+
+
+def tolerates_rank_loss(options: Any) -> bool:
+    """Whether the options ask training to continue when ranks are lost."""
+    return bool(getattr(options, "on_rank_loss", "stop") != "stop")
+
+
+def keeps_copies(options: Any) -> bool:
+    """Whether the options ask for second copies."""
+    return tolerates_rank_loss(options) and bool(getattr(options, "history_copies", 0))
+
 
 MAX_FAILURES = 3
 
@@ -30,9 +66,7 @@ class Replacing:
     """
 
     def __init__(self, n_wanted: int) -> None:
-        """Args:
-            n_wanted: how many ranks there shall be; 0 for as many as there are.
-        """
+        """``n_wanted``: how many ranks there shall be; 0 for as many as there are."""
         self._n_wanted, self.missing, self.n_failures = n_wanted, 0, 0
         self._is_starting = self._are_ready = self._has_given_up = False
 
@@ -52,7 +86,6 @@ class Replacing:
         self.missing = max(self._n_wanted - n_ranks, 0)
 
     def started(self) -> None:
-        """A rank is being started."""
         self._is_starting, self._are_ready = True, False
 
     def ready(self) -> None:
@@ -65,7 +98,6 @@ class Replacing:
         self.n_failures += 1
 
     def came(self) -> None:
-        """It has joined."""
         self._is_starting = self._are_ready = False
         self.n_failures = 0
 
@@ -75,7 +107,6 @@ class Spawner:
 
     Args:
         n_wanted: how many ranks there shall be; 0 to start none.
-        task: what a new rank has to know, picklable.
 
     Attributes:
         joining_ranks: those that have been started and have not joined yet.
@@ -109,7 +140,6 @@ class Spawner:
         return found
 
     def came(self, are_in: bool) -> None:
-        """Note whether those that were handed over have joined."""
         if are_in:
             self._replacing.came()
         else:

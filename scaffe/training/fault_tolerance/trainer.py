@@ -11,20 +11,14 @@ from scaffe.data.feeds.layer_feed import TRAIN
 from scaffe.files import read_state
 from scaffe.log import info, warning
 from scaffe.training.checkpoint import load_histories, newest_state, read_on
-from scaffe.training.fault_tolerance.recoverable import Given, Progress
+from scaffe.training.fault_tolerance.recoverable import Given, Part, Progress, RecoverableRank
 from scaffe.training.fault_tolerance.recovery_state_machine import RecoveryStateMachine
-from scaffe.training.fault_tolerance.state_sources import Part
 from scaffe.training.solver import Solver
 from scaffe.training.strategies.roles import WORKER, Role
 
 
-class Trainer:
-    """A worker with its solver; see RecoverableRank.
-
-    Args:
-        solver: this rank's.
-        role: as it was placed.
-    """
+class Trainer(RecoverableRank):
+    """A worker with its solver; see RecoverableRank."""
 
     kind = WORKER
 
@@ -42,46 +36,37 @@ class Trainer:
 
     @property
     def iteration(self) -> int:
-        """See RecoverableRank."""
         return self.solver.iteration
 
     def run(self, are_ranks_ready: Callable[[], bool]) -> None:
-        """See RecoverableRank."""
         self.solver.are_ranks_ready = are_ranks_ready
         with self._role.ending_all(tolerates_rank_loss=True):
             self.solver.solve()
             self.solver.communicator.barrier()  # nobody leaves before all have the last update
 
     def update(self) -> None:
-        """See RecoverableRank."""
         self.solver.update()
 
     def abandon(self) -> None:
-        """See RecoverableRank."""
         self.solver.strategy.fault_tolerance.abandon()
         self.solver.close()
 
     def close(self) -> None:
-        """See RecoverableRank."""
         self.solver.close()
 
     def progress(self) -> Progress:
-        """See RecoverableRank."""
         solver = self.solver
         read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size) if solver.shares else None
         return Progress(solver.iteration, solver.rates, read, solver.net.params.dtype.name,
                         solver.updater.rule.n_histories)
 
     def recovery_sources(self, left: Collection[int], communicator: Communicator) -> list[Part]:
-        """See RecoverableRank."""
         return self.solver.strategy.fault_tolerance.recovery_sources(left, communicator)
 
     def recovery_values(self, part: Part) -> Given:
-        """See RecoverableRank."""
         return self.solver.strategy.fault_tolerance.recovery_values(part)
 
     def follow(self, old: Trainer | None, progress: Progress) -> None:
-        """See RecoverableRank."""
         solver = self.solver
         solver.iteration, solver.rates = progress.iteration, progress.rates
         if old is not None:
@@ -89,7 +74,6 @@ class Trainer:
         read_on(solver, progress.batches_read)
 
     def load_saved_histories(self) -> None:
-        """See RecoverableRank."""
         path = self.solver.communicator.bcast_object(newest_state(self.solver.param.snapshot_prefix))
         if path is None:
             warning("The histories of lost ranks begin at zero: there is no snapshot, and no second copy is left")
@@ -98,7 +82,6 @@ class Trainer:
         load_histories(self.solver, read_state(path).history, path)
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
-        """See RecoverableRank."""
         place, params = part.interval, self.solver.net.params
         if given is not None:
             params.data[place] = given[0]
@@ -109,7 +92,6 @@ class Trainer:
             self.solver.strategy.state.load_history(index, place.start, values)
 
     def say_shares(self) -> None:
-        """See RecoverableRank."""
         share = self.solver.shares[0]
         if not share.batch:
             return

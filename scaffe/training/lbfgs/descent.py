@@ -5,12 +5,109 @@ It knows names of vectors and scalars, never a vector: its requests are answered
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from scaffe.collectives.server.vectors import commands as c
-from scaffe.training.lbfgs.line_search import Point, Rules
-from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Requests, Run, Search, X
-from scaffe.training.lbfgs.two_loop import Gram, Pairs, direction
+from scaffe.training.lbfgs.line_search import Point, Rules, Wolfe
+from scaffe.training.lbfgs.objective import TRIAL, Objective, Requests, Run, X
+
+LEAST_CURVATURE = 1e-10
+"""A pair is kept if s·y is more than this share of |s| |y|: the inverse Hessian then stays positive definite."""
+
+
+class Pairs:
+    """Names of the pairs (s, y) on the shards, the oldest first; the vectors of a dropped pair are used again.
+
+    Attributes:
+        n_skipped: pairs without enough curvature, which were not kept.
+        n_cleared: how often all pairs were dropped.
+    """
+
+    def __init__(self, history: int) -> None:
+        self.history = history
+        self.n_skipped = self.n_cleared = 0
+        self._kept: list[tuple[str, str]] = []
+        self._spare = [(f"s{i}", f"y{i}") for i in range(history + 1)]  # one more: the next is made before one goes
+
+    @property
+    def kept(self) -> list[tuple[str, str]]:
+        return list(self._kept)
+
+    @property
+    def next(self) -> tuple[str, str]:
+        """Where the next pair is to be made."""
+        return self._spare[0]
+
+    def take(self, ss: float, sy: float, yy: float) -> bool:
+        """Keep the pair in ``next`` if its inner products show curvature enough; else count it as skipped."""
+        if not sy > LEAST_CURVATURE * (ss * yy) ** 0.5:
+            self.n_skipped += 1
+            return False
+        self._kept.append(self._spare.pop(0))
+        if len(self._kept) > self.history:
+            self._spare.append(self._kept.pop(0))
+        return True
+
+    def restore(self) -> None:
+        """Keep the pair in ``next`` as it is: it comes from a snapshot."""
+        self._kept.append(self._spare.pop(0))
+
+    def clear(self) -> None:
+        self.n_cleared += 1
+        self._spare += self._kept
+        self._kept = []
+
+
+class Gram:
+    """Inner products by the names of two vectors, in either order."""
+
+    def __init__(self) -> None:
+        self._dots: dict[frozenset[str], float] = {}
+
+    def put(self, rows: Sequence[str], columns: Sequence[str], dots: np.ndarray) -> None:
+        """Take over the inner products of rows with columns, (rows, columns)."""
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                self._dots[frozenset((row, column))] = float(dots[i, j])
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop all products with these vectors: they have changed."""
+        gone = set(names)
+        self._dots = {pair: dot for pair, dot in self._dots.items() if not pair & gone}
+
+    def __call__(self, a: str, b: str) -> float:
+        """The inner product of two vectors. Raises KeyError if it is not known."""
+        return self._dots[frozenset((a, b))]
+
+    def of(self, factors: Mapping[str, float], name: str) -> float:
+        """The inner product of a combination of vectors with one."""
+        return sum(factor * self(other, name) for other, factor in factors.items())
+
+
+def direction(dot: Gram, pairs: Sequence[tuple[str, str]], g: str) -> dict[str, float]:
+    """The factors of -H g, where H is L-BFGS's inverse Hessian.
+
+    H's scale is s·y / y·y of the newest pair (Nocedal & Wright, 7.20). Returns factor by name; for g alone {g: -1}.
+
+    Args:
+        pairs: names of (s, y), steps and differences of gradients, the oldest first; each with s·y > 0.
+    """
+    factors = {name: 0.0 for pair in pairs for name in pair} | {g: -1.0}
+    alphas = {}
+    for s, y in reversed(pairs):
+        alphas[s] = dot.of(factors, s) / dot(s, y)
+        factors[y] -= alphas[s]
+    if pairs:
+        s, y = pairs[-1]
+        scale = dot(s, y) / dot(y, y)
+        factors = {name: scale * factor for name, factor in factors.items()}
+    for s, y in pairs:
+        factors[s] += alphas[s] - dot.of(factors, y) / dot(s, y)
+    return factors
+
 
 GRADIENTS = ("g0", "g1", "g2")  # at x, at the best trial and at the present one
 
@@ -26,7 +123,6 @@ class Progress:
 
     Attributes:
         n_steps, n_evaluations: accepted steps, and passes over a batch.
-        n_trials: points that line searches tried.
         step: factor of the last accepted step; 0 if the last search found none.
         slope_norm: Euclidean norm of what the objective falls along at x.
     """
@@ -43,13 +139,9 @@ class Lbfgs:
     """The optimiser's state. Vectors on the shards: x, which must be there, and what it makes itself.
 
     Attributes:
-        objective: the kind of objective.
-        pairs: the pairs that directions are made of.
-        rules: the line search's.
         tolerance: the end is where the norm of what the objective falls along is at most so many times that of x, or
             times 1 if x is shorter.
         value, loss: the objective at x, and the loss in it; nan before ``renew``.
-        progress: counts.
         has_converged: whether the tolerance is met, or no step could be found that makes the objective fall.
     """
 
@@ -67,7 +159,6 @@ class Lbfgs:
     _downhill: str = GRADIENTS[0]
 
     def renew(self) -> Requests:
-        """Evaluate at x: at the start, and for another batch."""
         self.value, self.loss, _ = yield from self._evaluate(X, self._g)
         self._downhill, made = self.objective.downhill(self._g)
         basis = self._basis()
@@ -78,12 +169,8 @@ class Lbfgs:
         self.has_converged = False
 
     def step(self, length: float) -> Requests:
-        """Search along the quasi-Newton direction and move x there.
-
-        Args:
-            length: Euclidean length of the first trial's step where there is no pair yet; later the first trial is the
-                whole quasi-Newton step.
-        """
+        """Search along the quasi-Newton direction and move x there. ``length``: Euclidean length of the first trial's
+        step where there is no pair yet; later the first trial is the whole quasi-Newton step."""
         while not (yield from self._search(length)):
             self.has_converged = not self.pairs.kept
             if self.has_converged:
@@ -91,7 +178,6 @@ class Lbfgs:
             self.pairs.clear()
 
     def _search(self, length: float) -> Requests:
-        """One line search. Returns whether it moved x, or need not."""
         factors, slope = self._direction()
         norm = self._gram(self._downhill, self._downhill) ** 0.5
         self.progress.slope_norm, self.progress.step = norm, 0.0
@@ -116,7 +202,7 @@ class Lbfgs:
             return self._direction()
         return factors, slope
 
-    def _try(self, search: Search, first: float) -> Requests:
+    def _try(self, search: Wolfe, first: float) -> Requests:
         """Evaluate what the search asks for. Returns the last step, and the loss at every step.
 
         The gradient at the best point so far is kept, so that it need not be computed again.
@@ -163,7 +249,3 @@ class Lbfgs:
     def _evaluate(self, at: str, into: str) -> Requests:
         self.progress.n_evaluations += 1
         return (yield from self.objective.value(at, into))
-
-
-MADE = (DIRECTION, TRIAL)
-"""Vectors that mean nothing between two steps."""

@@ -39,7 +39,6 @@ class Point:
 
     @property
     def is_finite(self) -> bool:
-        """Whether value and slope are."""
         return math.isfinite(self.value) and math.isfinite(self.slope)
 
 
@@ -51,11 +50,9 @@ class Wolfe:
 
     Args:
         start: the point that the search begins at, step 0; its slope is negative.
-        rules: when a step is good enough.
 
     Attributes:
         low: the best point so far that falls enough; the result once ``trials`` ends. Step 0 means that none was found.
-        n_trials: evaluations so far.
         is_met: whether ``low`` meets both conditions.
     """
 
@@ -65,11 +62,7 @@ class Wolfe:
         self._noise = rules.noise * abs(start.value)
 
     def trials(self, first: float) -> Search:
-        """The steps to evaluate.
-
-        Args:
-            first: the first of them.
-        """
+        """The steps to evaluate, from the first on."""
         before, step = self._start, first
         while self.n_trials < self._rules.max_trials:
             here = yield from self._look(step)
@@ -89,7 +82,6 @@ class Wolfe:
             before = here
 
     def _zoom(self, low: Point, high: Point) -> Search:
-        """Shrink an interval that holds good steps; ``low`` is the end of the smaller value."""
         self.low, spans = low, [math.inf, math.inf]
         while self.n_trials < self._rules.max_trials:
             span = abs(high.step - low.step)
@@ -160,35 +152,22 @@ def cubic(a: Point, b: Point) -> float:
 FACTOR = 0.5
 
 
-class Backtrack:
+class Backtrack(Wolfe):
     """One line search along the projected path (Andrew & Gao, ICML 2007, 3.2).
 
     ``trials`` is sent (value, fall) of each step: what the pseudo-gradient says that the point reached falls by, a
     negative number, takes the place of slope times step.
 
-    Args:
-        start: the point that the search begins at, step 0.
-        rules: ``c1``, ``max_trials`` and ``noise`` count.
-
-    Attributes:
-        low, n_trials, is_met: as ``wolfe.Wolfe`` has them.
+    ``rules.c1``, ``max_trials`` and ``noise`` count.
     """
 
-    def __init__(self, start: Point, rules: Rules) -> None:
-        self._start, self._rules = start, rules
-        self.low, self.n_trials, self.is_met = start, 0, False
-
-    def trials(self, first: float) -> Generator[float, tuple[float, float], None]:
-        """The steps to evaluate.
-
-        Args:
-            first: the first of them.
-        """
+    def trials(self, first: float) -> Search:
+        """The steps to evaluate, from the first on."""
         step, start = first, self._start
         while self.n_trials < self._rules.max_trials:
             value, fall = yield step
             self.n_trials += 1
-            limit = start.value + self._rules.c1 * fall + self._rules.noise * abs(start.value)
+            limit = start.value + self._rules.c1 * fall + self._noise
             if math.isfinite(value) and fall < 0 and value <= limit:
                 self.low, self.is_met = Point(step, value, fall), True
                 return

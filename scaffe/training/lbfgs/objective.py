@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from scaffe.collectives.server.vectors import commands as c
 from scaffe.collectives.server.vectors.commands import Command
@@ -35,40 +35,11 @@ Requests = Generator[Request, Any, Any]
 
 
 X, TRIAL, DIRECTION, DECAY, SPARE = SHARED = "x", "trial", "d", "decay", "spare"  # by both objectives
-Search = Wolfe | Backtrack
-
-
-class Objective(Protocol):
-    """What ``descent.Lbfgs`` asks of an objective. Gradients are vectors of the loss and, if smooth, its decay.
-
-    Attributes:
-        vectors: the names of all that it may make on the shards.
-    """
-
-    vectors: ClassVar[tuple[str, ...]]
-
-    def value(self, at: str, into: str) -> Requests:
-        """Evaluate at a point. Returns the objective there, the loss alone, and what the line search is told."""
-
-    def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
-        """The vector that directions descend along, and what makes it once x and its gradient ``g`` are known."""
-
-    def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
-        """What makes the direction of a combination of vectors."""
-
-    def reach(self, step: float) -> tuple[c.Command, ...]:
-        """What makes the trial point at so many times the direction."""
-
-    def search(self, start: Point, rules: Rules) -> Search:
-        """A line search from x."""
 
 
 class Smooth:
-    """The loss, and with a decay ½ Σ decayᵢ xᵢ² besides.
-
-    Args:
-        has_decay: whether there is one; its factors are the vector ``decay``.
-    """
+    """The loss, and with a decay ½ Σ decayᵢ xᵢ² besides. ``has_decay``: whether there is one; its factors are the
+    vector ``decay``."""
 
     vectors: ClassVar[tuple[str, ...]] = SHARED
 
@@ -76,7 +47,7 @@ class Smooth:
         self._has_decay = has_decay
 
     def value(self, at: str, into: str) -> Requests:
-        """See Objective: the search is told the slope along the direction."""
+        """Evaluate at a point. Returns the objective there, the loss alone, and the slope along the direction."""
         loss = yield Evaluate(at, into)
         slope = c.Dots((into,), (DIRECTION,))
         if not self._has_decay:
@@ -87,19 +58,18 @@ class Smooth:
         return loss + float(squares[0, 0]) / 2, loss, float(dots[0, 0])
 
     def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
-        """See Objective: the gradient itself."""
+        """The vector that directions descend along, and what makes it once x and its gradient ``g`` are known."""
         return g, ()
 
     def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
-        """See Objective."""
+        """What makes the direction of a combination of vectors."""
         return (c.Combine(tuple(factors.values()), tuple(factors), DIRECTION),)
 
     def reach(self, step: float) -> tuple[c.Command, ...]:
-        """See Objective."""
+        """What makes the trial point at so many times the direction."""
         return (c.Combine((1.0, step), (X, DIRECTION), TRIAL),)
 
-    def search(self, start: Point, rules: Rules) -> Search:
-        """See Objective: strong Wolfe."""
+    def search(self, start: Point, rules: Rules) -> Wolfe:
         return Wolfe(start, rules)
 
 
@@ -110,37 +80,36 @@ class Orthantwise:
     vectors: ClassVar[tuple[str, ...]] = *SHARED, _downhill, _orthant
 
     def value(self, at: str, into: str) -> Requests:
-        """See Objective: the search is told by how much the pseudo-gradient at x says that the point falls."""
+        """See Smooth: the search is told by how much the pseudo-gradient at x says that the point falls."""
         loss = yield Evaluate(at, into)
         penalty, fall = yield Run((c.Norm(at, 1, DECAY), c.Combine((1.0, -1.0), (at, X), SPARE),
                                    c.Dots((SPARE,), (self._downhill,))))
         return loss + float(penalty[0]), loss, float(fall[0, 0])
 
     def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
-        """See Objective: the pseudo-gradient."""
         return self._downhill, (c.SteepestL1(X, g, DECAY, self._downhill),)
 
     def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
-        """See Objective: what points against the pseudo-gradient's descent is left out."""
+        """See Smooth: what points against the pseudo-gradient's descent is left out."""
         return (c.Combine(tuple(factors.values()), tuple(factors), DIRECTION),
                 c.KeepSigns(DIRECTION, downhill, -1.0, DIRECTION), c.Orthant(X, downhill, self._orthant))
 
     def reach(self, step: float) -> tuple[c.Command, ...]:
-        """See Objective: what would leave the orthant stays at 0."""
+        """See Smooth: what would leave the orthant stays at 0."""
         return (c.Combine((1.0, step), (X, DIRECTION), TRIAL), c.KeepSigns(TRIAL, self._orthant, 1.0, TRIAL))
 
-    def search(self, start: Point, rules: Rules) -> Search:
-        """See Objective: backtracking."""
+    def search(self, start: Point, rules: Rules) -> Wolfe:
         return Backtrack(start, rules)
 
 
-def first_commands(has_decay: bool, is_l1: bool, decay: tuple[tuple[int, int, float], ...]) -> tuple[Any, ...]:
-    """What makes the vectors that exist before the first evaluation.
+Objective = Smooth | Orthantwise
+"""What ``descent.Lbfgs`` asks; gradients are vectors of the loss and, if smooth, its decay. ``vectors``: the names of
+all that it may make on the shards."""
 
-    Args:
-        has_decay, is_l1: the kind of decay.
-        decay: its factor in each interval of the parameters, (start, stop, factor).
-    """
+
+def first_commands(has_decay: bool, is_l1: bool, decay: tuple[tuple[int, int, float], ...]) -> tuple[Any, ...]:
+    """What makes the vectors that exist before the first evaluation. ``decay``: its factor in each interval of the
+    parameters, (start, stop, factor)."""
     made: list[c.Command] = [c.Zero(DIRECTION)]
     if has_decay:
         made.append(c.Fill(decay, DECAY))

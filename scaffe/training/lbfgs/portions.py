@@ -28,25 +28,17 @@ class StragglerStatistics:
         self._way = 0.0  # seconds that a bundle is on its way
 
     def took(self, replica: int, seconds: float) -> None:
-        """Note a portion's time."""
         self.n_done[replica] = self.n_done.get(replica, 0) + 1
         self.seconds[replica] = self.seconds.get(replica, 0.0) + seconds
         usual = self._usual.get(replica, seconds)
         self._usual[replica] = usual + NEW * (min(seconds, 4 * usual) - usual)  # one long stop says little of speed
 
     def arrived(self, seconds: float) -> None:
-        """Note how long a bundle was on its way."""
         self._way = max(seconds, self._way + NEW * (seconds - self._way))
 
     def is_overdue(self, replica: int, since: float, n_fenced: int, now: float) -> bool:
-        """Whether the sender of a bundle that left at ``since`` seems to have stopped.
-
-        Args:
-            replica: the sender.
-            since: when.
-            n_fenced: how often this was said in the step: patience doubles each time, so that no link is too slow.
-            now: seconds.
-        """
+        """Whether the sender of a bundle that left at ``since`` seems to have stopped. ``n_fenced``: how often this was
+        said in the step: patience doubles each time, so that no link is too slow."""
         usual = self._way + self.usual(replica)
         return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * (1 << n_fenced)
 
@@ -61,13 +53,7 @@ class StragglerStatistics:
 
     def is_too_slow(self, replica: int, n_waiting: int, busy: Mapping[int, float], now: float) -> bool:
         """Whether the others would compute everything that waits before this replica had computed one portion.
-
-        Args:
-            replica: the free one.
-            n_waiting: portions that wait.
-            busy: the others that compute, and since when. Those that are late do not count.
-            now: seconds.
-        """
+        ``busy``: the others that compute, and since when. Those that are late do not count."""
         others = [self.usual(name) for name, since in busy.items() if not self.is_late([name], since, now)]
         rate = sum(1 / seconds for seconds in others if seconds)
         return bool(rate) and self.usual(replica) > n_waiting / rate + max(others)
@@ -96,10 +82,6 @@ class _Replica:
 class Portions:
     """Assigns the portions of one step to replicas.
 
-    Args:
-        per_bundle: finished portions that a replica sends together.
-        pace: how fast replicas are, kept from step to step.
-
     Attributes:
         counted: the portions that count, whose gradients the shards have.
         n_again: portions given out again while another replica had them, in all steps.
@@ -121,12 +103,10 @@ class Portions:
 
     @property
     def replicas(self) -> list[int]:
-        """Those that take part, ascending."""
         return sorted(self._replicas)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every portion of the step counts."""
         return len(self.counted) == self._n_portions
 
     def join(self, replica: int) -> None:
@@ -136,10 +116,7 @@ class Portions:
 
     def leave(self, replica: int) -> list[Bundle]:
         """Take back from a replica that is dead, or taken for dead, what it has not delivered: it waits again.
-
-        Returns:
-            the bundles on their way from it, which must not count any more.
-        """
+        Returns the bundles on their way from it, which must not count any more."""
         gone = self._replicas.pop(replica, None)
         if gone is None:
             return []
@@ -155,10 +132,7 @@ class Portions:
 
         Nobody can give its portions to others without that, since a bundle counts whole or not at all. A replica that
         moves again joins again, once it has forgotten what it has not delivered.
-
-        Returns:
-            them, ascending.
-        """
+        Returns them, ascending."""
         still = [] if self._waiting else [
             name for name in self.replicas if self._replicas[name].sent
             and self.pace.is_overdue(name, min(self._replicas[name].sent.values()), self._n_fenced, now)]
@@ -183,12 +157,7 @@ class Portions:
             self._last = {}
 
     def next(self, replica: int, now: float) -> int | None:
-        """The portion that a free replica is to compute; None for none at present.
-
-        Args:
-            replica: one that takes part and computes nothing.
-            now: seconds.
-        """
+        """The portion that a free replica is to compute; None for none at present."""
         mine = self._replicas[replica]
         portion = self._fresh(replica, now) if self._waiting else self._again(replica, now)
         if portion is not None:
@@ -217,7 +186,6 @@ class Portions:
         return True
 
     def due(self) -> list[int]:
-        """The replicas that are to send their bundles: those that are full, and all once no portion waits."""
         return [name for name in self.replicas if (bundle := self._replicas[name].bundle)
                 and (len(bundle) >= self.per_bundle or not self._waiting)]
 
@@ -238,8 +206,6 @@ class Portions:
         self._held.difference_update(bundle)
         self.counted.update(bundle)
         return True
-
-    # --- inside
 
     def _release(self, portion: int) -> None:
         """Have a portion wait again that a replica no longer computes, unless another computes, holds or sent it."""

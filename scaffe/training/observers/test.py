@@ -1,13 +1,119 @@
-"""Tests the test nets every ``test_interval`` iterations; the ranks divide the test iterations among them."""
+"""Tests the test nets every ``test_interval`` iterations, as Caffe does, or by average precision, as SSD's fork
+does."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.training.observers.detection import check_outputs, check_version, detected
 from scaffe.training.observers.display import by_name, logged_lines, values_of
 from scaffe.training.solver import Observer, Solver
+
+EPS = 1e-6  # a step in recall that is none
+VERSIONS = ("11point", "MaxIntegral", "Integral")
+
+
+def check_version(version: str) -> None:
+    """Raise UserError for an unknown ``ap_version``."""
+    if version not in VERSIONS:
+        raise UserError(f"the solver's ap_version {version!r} is unknown; known: {', '.join(VERSIONS)}")
+
+
+def average_precision(scores: np.ndarray, hits: np.ndarray, n_positive: int, version: str) -> float:
+    """The area under the curve of precision over recall. Returns from 0 to 1; 0 without detections or true boxes.
+
+    Args:
+        scores: (n,), of the detections of one class. Of equal scores the first counts first.
+        version: "11point", the mean of the largest precisions at a recall of at least 0, 0.1, ... 1 (PASCAL VOC 2007);
+            "MaxIntegral", the integral over recall of the largest precision at no smaller recall (VOC 2012, ILSVRC);
+            "Integral", that of the precision itself.
+    """
+    if not len(scores) or not n_positive:
+        return 0.0
+    right = np.cumsum(hits[np.argsort(-scores, kind="stable")])
+    precision, recall = right / np.arange(1, len(right) + 1), right / n_positive
+    best = np.maximum.accumulate(precision[::-1])[::-1]
+    if version == "11point":
+        first = np.searchsorted(recall, np.arange(11) / 10 - EPS)
+        return float(np.append(best, 0)[first].mean())
+    steps = np.diff(recall, prepend=0)
+    return float(((best if version == "MaxIntegral" else precision) * steps * (steps > EPS)).sum())
+
+
+def class_precisions(rows: np.ndarray, version: str) -> dict[int, float]:
+    """The average precision of each class. Returns label → average precision, labels ascending.
+
+    Args:
+        rows: (n, 5), what DetectionEvaluate gave for all images: (-1, label, number of true boxes, -1, -1) for each
+            class and batch; (item, label, score, is right, is wrong) for each detection. Those neither right nor wrong
+            do not count.
+        version: as for ``average_precision``.
+    """
+    is_count = rows[:, 0] == -1
+    counts, found = rows[is_count], rows[~is_count]
+    found = found[(found[:, 3] != 0) | (found[:, 4] != 0)]
+    precisions = {}
+    for label in np.unique(counts[:, 1]):
+        mine = found[found[:, 1] == label]
+        n_positive = int(counts[counts[:, 1] == label, 2].sum())
+        precisions[int(label)] = average_precision(mine[:, 2], mine[:, 3], n_positive, version)
+    return precisions
+
+
+COLUMNS = 5  # of DetectionEvaluate's top
+
+
+def detected(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:
+    """Run test iteration t on rank t mod P, for P ranks, and evaluate what they found together. Returns the mean loss;
+    the lines that tell each output's mean average precision, and those of classes if asked for; and the mean average
+    precisions by the outputs' names."""
+    rank, n_ranks = solver.communicator.rank, solver.communicator.n_ranks
+    loss, mine = 0.0, []
+    for iteration in range(rank, n_iterations, n_ranks):
+        loss += float(solver.test_forward(net))
+        mine.append((iteration, results_of(net)))
+    parts = sorted((part for rows in solver.communicator.allgather_objects(mine) for part in rows),
+                   key=lambda part: part[0])
+    lines, means = [], {}
+    for number, (name, by_class) in enumerate(precisions(net, [part for _, part in parts], solver.param.ap_version)):
+        if solver.param.show_per_class_result:
+            lines += [f"class{label}: {precision:g}" for label, precision in by_class.items()]
+        means[name] = mean_of(by_class)
+        lines.append(f"    Test net output #{number}: {name} = {means[name]:g}")
+    return solver.mean_over_ranks([loss], solver.communicator, n_iterations)[0], lines, means
+
+
+def is_evaluated(net: Net) -> bool:
+    """Whether all outputs of a net are tops of DetectionEvaluate layers."""
+    tops = {name for node in net.nodes if node.param.type == "DetectionEvaluate" for name in node.top_names}
+    return bool(net.output_names) and tops >= set(net.output_names)
+
+
+def results_of(net: Net) -> list[np.ndarray]:
+    """What each output says of one batch, on the host: float64 (n, 5)."""
+    return [np.array(net.context.kernels.to_host(blob.data), np.float64).reshape(-1, COLUMNS)
+            for _, blob, _ in net.outputs()]
+
+
+def precisions(net: Net, batches: list[list[np.ndarray]], version: str) -> list[tuple[str, dict[int, float]]]:
+    """Each output's name and the average precisions of its classes, from ``results_of`` all batches."""
+    return [(name, class_precisions(np.concatenate([np.zeros((0, COLUMNS)), *(batch[number] for batch in batches)]),
+                                    version)) for number, (name, _, _) in enumerate(net.outputs())]
+
+
+def mean_of(by_class: dict[int, float]) -> float:
+    """The mean average precision."""
+    return sum(by_class.values()) / max(1, len(by_class))
+
+
+def check_outputs(net: Net) -> None:
+    """Raise UserError unless all outputs of a net are tops of DetectionEvaluate layers."""
+    if not is_evaluated(net):
+        raise UserError('eval_type "detection" wants outputs of DetectionEvaluate layers alone; the test net\'s are '
+                        + ", ".join(net.output_names))
+
 
 DETECTION = "detection"
 EVALUATIONS = ("classification", DETECTION)
@@ -30,13 +136,11 @@ class Test(Observer):
             check_outputs(net)
 
     def before_iteration(self, solver: Solver) -> None:
-        """See Observer."""
         interval, iteration = solver.param.test_interval, solver.iteration
         if interval and iteration % interval == 0 and (iteration or solver.param.test_initialization):
             self.test_all(solver)
 
     def finish(self, solver: Solver) -> None:
-        """See Observer."""
         interval = solver.param.test_interval
         if interval and solver.iteration % interval == 0 and not solver.stopping:
             self.test_all(solver)
@@ -55,7 +159,7 @@ class Test(Observer):
                 info(f"Test loss: {loss:g}")
             for line in lines:
                 info(line)
-            solver.report(f"test_{number}" if number else "test", values)
+            solver.tell("measured", f"test_{number}" if number else "test", values)
 
 
 def means(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:

@@ -1,4 +1,4 @@
-"""Layout: which interval of the flat parameters is which table; and the solver's update rule applied to a table."""
+"""Which interval of the flat parameters is which table; and the rules by which shards and replicas update them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
+from scaffe.jit import compiled
 from scaffe.layers.kernels.specs import Segment
 from scaffe.training.update_rules import Hyper, UpdateRule
+from scaffe.training.update_rules.base import regularized
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,6 @@ class Place:
     """An interval of the flat parameters that is one table, of one row.
 
     Attributes:
-        name: of its first layer.
         start, stop: in elements of the flat buffers.
         segments: the parameters in it that are updated, in elements from ``start``; ascending.
     """
@@ -30,12 +31,10 @@ class Place:
 
     @property
     def n_elems(self) -> int:
-        """Length of the interval."""
         return self.stop - self.start
 
     @property
     def slice(self) -> slice:
-        """The interval, as an index of the flat buffers."""
         return slice(self.start, self.stop)
 
 
@@ -44,7 +43,6 @@ class Layout:
     """All tables of a net. Workers derive it from their net and send it to the servers.
 
     Attributes:
-        dtype: of the parameters.
         places: the tables, in layer order; disjoint.
         folder: where a file is to have them; empty: they are in memory.
     """
@@ -65,10 +63,7 @@ class ShardRule:
     """Applies the solver's update rule to a table of parameters; an update is a gradient.
 
     Args:
-        rule: the update rule.
         param: the SolverParameter message: its weight decay, its kind, its delta.
-        segments: the parameters in the table, with their multipliers.
-        scale: factor on every gradient.
         decays: whether the weight decay is added here; if not, the workers have done so.
 
     Attributes:
@@ -87,10 +82,7 @@ class ShardRule:
     def step(self, values: np.ndarray, update: np.ndarray, histories: list[np.ndarray], first: int,
              settings: tuple[float, float]) -> None:
         """See the server's ``Rule``. ``settings``: the learning rate, and the updates done before this one.
-
-        Raises:
-            UserError: the rule divides by zero.
-        """
+        Raises UserError if the rule divides by zero."""
         rate, iteration = settings
         is_l1 = self._param.regularization_type == "L1"
         try:
@@ -104,3 +96,79 @@ class ShardRule:
         except ZeroDivisionError as error:
             raise UserError(f"iteration {iteration:g}: {self._rule.name}'s update divides by zero: the solver's delta "
                             f"is {self._param.delta:g}, momentum {self._param.momentum:g}") from error
+
+
+class LocalUpdate(UpdateRule):
+    """h ← h + g;  w ← w - rate · g, with g scaled and decayed: a replica's local step, not a type of solver.
+
+    Its one history is the sum of the gradients since the last push (Dean et al., NIPS 2012, Algorithm 1.1).
+    """
+
+    learns_frozen = False
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        self.name = "LocalUpdate"
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule. The gradients are left as they are."""
+        one = w.dtype.type
+        _local_update(w, g, histories[0], one(hyper.scale), one(hyper.decay), hyper.l1, one(hyper.rate))
+
+
+@compiled
+def _local_update(w: np.ndarray, g: np.ndarray, unpushed: np.ndarray, scale: float, decay: float, l1: bool,
+                  rate: float) -> None:
+    for i in range(w.size):
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        unpushed[i] += gradient
+        w[i] -= rate * gradient
+
+
+@dataclass
+class Schedule:
+    """Decides when one replica fetches and pushes.
+
+    Attributes:
+        is_fetching: a fetch has been started, and what it brings not been taken over.
+        is_due: a push is to start as soon as it can.
+        n_unpushed: gradients that have accumulated since the last push started.
+    """
+
+    n_fetch: int
+    n_push: int
+    is_fetching: bool = False
+    is_due: bool = False
+    n_unpushed: int = 0
+
+    def takes_fetched(self, has_come: bool) -> bool:
+        """Whether to take over, before a step, the fetched parameters, if what was asked for last has come."""
+        if not (self.is_fetching and has_come):
+            return False
+        self.is_fetching = False
+        return True
+
+    def starts_fetch(self, step: int) -> bool:
+        """Whether to start a fetch before step ``step``, after ``takes_fetched``; never while another is under way."""
+        if self.is_fetching or step % self.n_fetch:
+            return False
+        self.is_fetching = True
+        return True
+
+    def stepped(self, step: int) -> None:
+        """Note that the gradient of step ``step`` has been added to the accumulated ones."""
+        self.n_unpushed += 1
+        self.is_due = self.is_due or step % self.n_push == 0
+
+    def starts_push(self, is_free: bool) -> bool:
+        """Whether to push the accumulated gradients, if the push before is over. Called after ``stepped``."""
+        if not (self.is_due and is_free):
+            return False
+        self.is_due, self.n_unpushed = False, 0
+        return True
+
+    def synchronizes(self) -> bool:
+        """Whether to push the accumulated gradients before all replicas synchronize. A fetch under way is forgotten."""
+        had = self.n_unpushed > 0
+        self.is_fetching, self.is_due, self.n_unpushed = False, False, 0
+        return had

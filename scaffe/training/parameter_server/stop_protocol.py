@@ -12,8 +12,8 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.launch import grants_threads
 from scaffe.errors import UserError
 from scaffe.threads import Thread
-from scaffe.training.strategies.in_step import InStep
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.strategies.base import InStep
+from scaffe.training.strategies.roles import Replica
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,7 @@ class Promise:
     """A worker's message in the protocol.
 
     Attributes:
-        worker: whose.
         meeting: number of the stop that it is about, from 0.
-        level: what the worker wants to be done there.
         limit: the worker does not begin this iteration before it knows after which one all stop.
     """
 
@@ -34,12 +32,7 @@ class Promise:
 
 
 class StopStateMachine:
-    """One worker's state machine of the protocol. Messages between two workers must arrive in the order sent.
-
-    Args:
-        worker: this one's number.
-        n_workers: how many there are.
-    """
+    """One worker's state machine of the protocol. Messages between two workers must arrive in the order sent."""
 
     def __init__(self, worker: int, n_workers: int) -> None:
         self._worker, self._n_workers = worker, n_workers
@@ -53,13 +46,7 @@ class StopStateMachine:
 
     def ask(self, level: int) -> Promise | None:
         """Give this worker's promise, if somebody wants a meeting and it has not promised yet.
-
-        Args:
-            level: what this worker wants; 0 for nothing.
-
-        Returns:
-            the promise, to be sent to all others; None if there is none to give.
-        """
+        ``level``: what this worker wants; 0 for nothing. The promise is to be sent to all others."""
         heard = self._heard.get(self._meeting, {})
         if self._begun is None or self._worker in heard or not (level or heard):
             return None
@@ -68,7 +55,6 @@ class StopStateMachine:
         return promise
 
     def hear(self, promise: Promise) -> None:
-        """Take a worker's promise."""
         self._heard.setdefault(promise.meeting, {})[promise.worker] = promise
 
     def must_wait(self, n_done: int) -> bool:
@@ -93,11 +79,8 @@ WAIT_SECONDS = 0.01
 
 
 class StopProtocol(InStep):
-    """Carries the state machine's messages over MPI. All workers make one; one thread uses it.
-
-    Args:
-        workers: a communicator of the workers, whose messages nobody else uses.
-    """
+    """Carries the state machine's messages over MPI. All workers make one; one thread uses it. ``workers``: a
+    communicator of the workers, whose messages nobody else uses."""
 
     def __init__(self, workers: Communicator) -> None:
         super().__init__(Communicator.single())
@@ -106,15 +89,11 @@ class StopProtocol(InStep):
         self._stops = StopStateMachine(workers.rank, workers.n_ranks)
 
     def begin(self, n_done: int) -> None:
-        """See StopStateMachine."""
         self._stops.begin(n_done)
 
     def agree(self, level: int, iteration: int) -> int:
         """See InStep. A worker waits for others only when something is to be agreed on.
-
-        Raises:
-            UserError: a worker has not answered within the communicator's patience.
-        """
+        Raises UserError if a worker has not answered within the communicator's patience."""
         self._level, n_done = level, iteration + 1
         self.poll()
         started = time.monotonic()
@@ -155,14 +134,12 @@ class ReplicaStopProtocol(InStep):
     """The protocol where ranks share nets. Those of a replica are in step, so that one promise binds them all.
 
     A thread gives the promise, since the first rank may just then wait for another one of its replica, which waits for
-    another replica's update, which waits for the promise.
+    another replica's update, which waits for the promise. Raises UserError on all ranks, if MPI does not let two
+    threads call it.
 
     Args:
         speakers: the ranks with the same part; those with the first part speak.
         sharing: the ranks of the replica.
-
-    Raises:
-        UserError: on all ranks, if MPI does not let two threads call it.
     """
 
     def __init__(self, speakers: Communicator, sharing: Communicator) -> None:
@@ -176,7 +153,6 @@ class ReplicaStopProtocol(InStep):
             Thread(self._answer, "stop protocol").start()
 
     def begin(self, n_done: int) -> None:
-        """See StopProtocol."""
         if self._protocol is not None:
             with self._lock:
                 self._protocol.begin(n_done)
@@ -195,7 +171,6 @@ class ReplicaStopProtocol(InStep):
         """Nothing: the thread polls."""
 
     def close(self) -> None:
-        """End the thread."""
         self._is_over.set()
 
     def _answer(self) -> None:

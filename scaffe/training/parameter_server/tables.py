@@ -12,8 +12,8 @@ from scaffe.collectives.server import Batch, ParameterServer
 from scaffe.collectives.server.shards.copies import MOST_ROUNDS
 from scaffe.log import info
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.training import histories
-from scaffe.training.fault_tolerance.state_sources import Part
+from scaffe.training import updater as histories
+from scaffe.training.fault_tolerance.recoverable import Part
 from scaffe.training.parameter_server.layout import Layout, Place, ShardRule
 
 ROOT = 0
@@ -26,16 +26,10 @@ class Tables:
     """One rank's end of the tables, a worker's or a server's. All ranks make one, and start and close it together.
 
     Args:
-        world: all ranks.
-        slack: iterations that a worker may be ahead of the slowest.
-        n_servers: how many ranks hold shards alone.
-        layout: the tables.
         make_rule: from a table's place to the rule that its shards run.
         memory: where a worker's net has its parameters, "host" or "device".
-        keeps_copies: see Consistency.
 
     Attributes:
-        server: the parameter server.
         batches: on a worker, a batch for each place.
     """
 
@@ -43,11 +37,11 @@ class Tables:
                  make_rule: Callable[[Place], ShardRule], memory: str = "host", keeps_copies: bool = False) -> None:
         self.layout, self._world = layout, world
         self.server = ParameterServer(world, slack, n_servers, keeps_copies=keeps_copies, folder=layout.folder)
-        self._tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
+        self.tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
                                           self.layout.dtype) for number, place in enumerate(self.layout.places)]
         self.batches: list[Batch] = []
         if self.server.is_worker:
-            self.batches = [self.server.batch(table, range(1), memory) for table in self._tables]
+            self.batches = [self.server.batch(table, range(1), memory) for table in self.tables]
 
     def start(self, data: np.ndarray | None = None, histories: Mapping[int, np.ndarray] | None = None) -> None:
         """Start the server. Called by all ranks.
@@ -57,7 +51,7 @@ class Tables:
             histories: on rank 0, the rule's histories to start from, flat, by index; those not given are zero.
         """
         values = {} if data is None else {table.name: data[place.slice]
-                                          for table, place in zip(self._tables, self.layout.places, strict=True)}
+                                          for table, place in zip(self.tables, self.layout.places, strict=True)}
         self.server.start(values)
         given = histories or {}
         for index in self._world.bcast_object(sorted(given), ROOT):
@@ -65,8 +59,7 @@ class Tables:
         self._world.barrier()
 
     def _load(self, index: int, whole: np.ndarray | None) -> None:
-        """Give every shard its part of one history, which rank 0 has, and every second copy as well."""
-        for table, place in zip(self._tables, self.layout.places, strict=True):
+        for table, place in zip(self.tables, self.layout.places, strict=True):
             held = [(start, own[index]) for start, own in [self.server.histories(table), *self.server.copies(table)]
                     if own]
             for at in range(0, place.n_elems, LOADED_ELEMS):
@@ -80,50 +73,27 @@ class Tables:
                         history[first - start:last - start] = values[first - at:last - at]
                 self.server.rest()
 
-    def histories(self, index: int) -> list[histories.Part]:
+    def histories(self, index: int) -> list[histories.HistoryPart]:
         """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
         held = [(place.start, *self.server.histories(table))
-                for table, place in zip(self._tables, self.layout.places, strict=True)]
+                for table, place in zip(self.tables, self.layout.places, strict=True)]
         return [(start + first, own[index]) for start, first, own in held if own]
-
-    def recovery_sources(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
-        """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
-
-        Args:
-            left: the ranks that are left.
-        """
-        found = []
-        for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
-            for shard, start, stop, giver, is_whole, is_copy in self.server.recovery_sources(table, left):
-                interval = slice(place.start + start, place.start + stop)
-                found.append((Part(interval, giver, is_whole, is_copy), number, shard))
-        return found
-
-    def recovery_values(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """After a loss: a table's values and histories on a shard, as this rank's node has them."""
-        return self.server.recovery_values(self._tables[number], shard)
 
     def close(self) -> list[tuple[int, int]]:
         """Shut the server down. Called by all ranks.
-
-        Returns:
-            for each shard how many reads and updates it has taken.
-        """
+        Returns, for each shard, how many reads and updates it has taken."""
         self.server.check_disks()
         self.server.close()
         return [taken for taken in self._world.allgather_objects(self.server.taken) if taken is not None]
 
     def pull(self, number: int, out: Any, newest: bool = False, prefetched: bool = False) -> int:
-        """Copy a table into ``out``, (n_elems,), as new as the slack asks for; waits for it.
+        """Copy a table into ``out``, (n_elems,), as new as the slack asks for; waits for it. Returns how many
+        iterations the slowest worker was behind this one.
 
         Args:
-            number: the table's.
             out: the whole flat parameters, in the memory that the tables were made for.
             newest: with all updates of earlier iterations, of all workers.
             prefetched: what was asked for in an earlier iteration will do.
-
-        Returns:
-            how many iterations the slowest worker was behind this one.
         """
         batch = self.batches[number]
         mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]
@@ -133,14 +103,8 @@ class Tables:
         return self.server.staleness.pop()  # a list of all of them would grow without end
 
     def push(self, number: int, gradient: Any, factor: Any, rate: float, iteration: float) -> None:
-        """Hand a table's gradient to the shards; waits until they have applied the one before.
-
-        Args:
-            number: the table's.
-            gradient: the whole flat gradients.
-            factor: multiplies the gradient: a number, or an array on the device whose first element does.
-            rate, iteration: for the rule.
-        """
+        """Hand a table's gradient to the shards; waits until they have applied the one before. ``factor``: multiplies
+        the gradient: a number, or an array on the device whose first element does."""
         batch = self.batches[number]
         by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
         mine, pushed = gradient[self.layout.places[number].slice], batch.pre_update()[0]
@@ -150,11 +114,8 @@ class Tables:
 
 
 class RecoverySources:
-    """What one rank, worker or server, gives after a loss of what was in tables.
-
-    Args:
-        tables: None where they have not begun here.
-    """
+    """What one rank, worker or server, gives after a loss of what was in tables. ``tables``: None where they have not
+    begun here."""
 
     def __init__(self, tables: Tables | None) -> None:
         self._tables = tables
@@ -162,18 +123,15 @@ class RecoverySources:
 
     def parts(self, left: Collection[int], communicator: Communicator) -> list[Part] | None:
         """Who gives what. Called by all ranks that are left.
-
-        Args:
-            left: ranks, by their old numbers.
-            communicator: of these.
-
-        Returns:
-            None, on all of them, where the shards have not begun on one.
-        """
+        ``left``: by their old numbers. Returns None, on all of them, where the shards have not begun on one."""
         have_begun = communicator.allgather_objects(self._tables is not None)
         if self._tables is None or not all(have_begun):
             return None
-        found = self._tables.recovery_sources(left)
+        found = []
+        for number, (table, place) in enumerate(zip(self._tables.tables, self._tables.layout.places, strict=True)):
+            for shard, start, stop, giver, is_whole, is_copy in self._tables.server.recovery_sources(table, left):
+                interval = slice(place.start + start, place.start + stop)
+                found.append((Part(interval, giver, is_whole, is_copy), number, shard))
         self._held = {part.interval.start: (number, shard) for part, number, shard in found}
         if any(part.is_old for part, _, _ in found):
             info("The histories of a lost node's shards are those of their second copies, at most "
@@ -182,23 +140,15 @@ class RecoverySources:
 
     def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """A part's values and histories, as this rank's node has them; no histories where others have them.
-
-        Raises:
-            KeyError: it lies in no table.
-        """
+        Raises KeyError if it lies in no table."""
         if self._tables is None:
             raise KeyError(part)
-        return self._tables.recovery_values(*self._held[part.interval.start])
+        number, shard = self._held[part.interval.start]
+        return self._tables.server.recovery_values(self._tables.tables[number], shard)
 
 
 def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "") -> Layout:
-    """The layout that a worker knows from its net.
-
-    Args:
-        updater: knows the parameters and their multipliers.
-        places: each table's name and interval of the flat buffers.
-        folder: see Layout.
-    """
+    """The layout that a worker knows from its net."""
     return Layout(updater.params.dtype.name, tuple(
         Place(name, place.start, place.stop, tuple(updater.segments(place, place.start))) for name, place in places),
         folder)

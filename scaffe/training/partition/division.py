@@ -9,14 +9,12 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.layer import TRAIN
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.parts import Parts
+from scaffe.nets.net_layer import Parts
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.layers.redistribution import send_back_early
 from scaffe.training.partition.parts import RankParts
 from scaffe.training.partition.planner.rewrite import rewrite
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.sharding import CLASSES, REPLICATED
-from scaffe.training.timers import Timers
 
 
 @dataclass(frozen=True)
@@ -24,11 +22,9 @@ class Division:
     """How a job's ranks share nets. Ranks of consecutive numbers make a replica.
 
     Attributes:
-        plan: the same on all ranks.
         group: the ranks of this replica, for what lies between layers.
         sums: the same ranks, for gradients of what is not split.
         peers: the ranks that have this rank's part of the other replicas.
-        replica: this replica's number.
         batch: images of all ranks, if these share them out unevenly; else 0.
     """
 
@@ -50,7 +46,6 @@ class Division:
 
     @property
     def n_replicas(self) -> int:
-        """How many replicas there are."""
         return self.peers.n_ranks
 
     def shared(self, message: Any) -> tuple[Any, Parts]:
@@ -61,11 +56,6 @@ class Division:
                           (self.replica, self.n_replicas), is_training, self.batch)
         parts.own_outputs()
         return made.message, parts
-
-    def overlap(self, net: Net, timers: Timers) -> None:
-        """Let what a training net's layers exchange travel while they compute, and count the waiting."""
-        self.group.timers = timers
-        send_back_early(net)
 
     def weigh_losses(self, net: Net) -> None:
         """Scale the gradients of losses that each rank has of its own images.
@@ -78,7 +68,6 @@ class Division:
                 node.set_weights()
 
     def log(self) -> None:
-        """Say in the log how layers are shared."""
         split = [f"{name} by {kind}" for name, kind in self.plan.shardings.items() if kind != REPLICATED]
         info(f"Model parallelism: {self.n_replicas} replica(s) of {self.plan.n_partitions} partition(s); "
              + (", ".join(split) or "every layer replicated"))

@@ -22,13 +22,7 @@ Arrays = Mapping[int, np.ndarray]
 
 class Group:
     """The ranks that share a replica. What begins with ``i`` is carried on by a helper thread until ``wait``.
-
-    Args:
-        communicator: theirs, for this alone: what its helper thread does keeps nothing else waiting.
-
-    Attributes:
-        timers: count the waiting.
-    """
+    ``communicator``: theirs, for this alone: what its helper thread does keeps nothing else waiting."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator, self.rank, self.n_ranks = communicator, communicator.rank, communicator.n_ranks
@@ -63,66 +57,42 @@ class Group:
         self.communicator.reduce_scatter(array.reshape(-1))
 
     def igather(self, array: np.ndarray) -> Request:
-        """Start ``gather``."""
         return self.communicator.iallgather(array.reshape(-1))
 
     def iscatter_sum(self, array: np.ndarray) -> Request:
-        """Start ``scatter_sum``."""
         return self.communicator.ireduce_scatter(array.reshape(-1))
 
-    def gather_started(self, array: np.ndarray) -> Request:
-        """``igather`` between nodes; on one node ``gather``, since nothing is computed before it is awaited."""
+    def started(self, name: str, array: np.ndarray) -> Request:
+        """Start ``gather`` or ``scatter_sum`` between nodes; on one node do it, since nothing is computed before it is
+        awaited."""
         if self.spans_nodes:
-            return self.igather(array)
-        self.gather(array)
-        return Request.completed(f"rank {self.rank}: a gather")
-
-    def scatter_sum_started(self, array: np.ndarray) -> Request:
-        """``iscatter_sum``, likewise."""
-        if self.spans_nodes:
-            return self.iscatter_sum(array)
-        self.scatter_sum(array)
-        return Request.completed(f"rank {self.rank}: a sum")
+            return self.igather(array) if name == "gather" else self.iscatter_sum(array)
+        (self.gather if name == "gather" else self.scatter_sum)(array)
+        return Request.completed(f"rank {self.rank}: {name}")
 
     def wait(self, request: Request, label: str) -> None:
-        """Wait for what was started, and count the time.
-
-        Args:
-            request: of this group.
-            label: what a timeline calls it.
-        """
+        """Wait for what was started, and count the time under a label."""
         self.timers.wait(request, label)
 
     def sum(self, array: np.ndarray) -> None:
-        """Sum arrays over the ranks, in place."""
         self.communicator.allreduce(array.reshape(-1))
 
     def max(self, array: np.ndarray) -> None:
-        """The largest of each element over the ranks, in place."""
         self.communicator.allreduce(array.reshape(-1), "max")
 
     def swap(self, sent: np.ndarray, received: np.ndarray) -> None:
         """Send block r to rank r, and take the block that it sends to this rank.
-
-        Args:
-            sent, received: contiguous, first axis ``n_ranks``; all blocks alike on all ranks.
-        """
+        Both contiguous, first axis ``n_ranks``; all blocks alike on all ranks."""
         self.exchange(*self._swapped(sent, received))
 
     def iswap(self, sent: np.ndarray, received: np.ndarray) -> Request:
-        """Start ``swap``."""
         return self.iexchange(*self._swapped(sent, received))
 
     def exchange(self, sent: Arrays, received: Arrays) -> None:
-        """Send an array to each of some ranks, and receive one from each of some; as long as the other side's.
-
-        Args:
-            sent, received: rank → contiguous array.
-        """
+        """Send an array to each of some ranks, and receive one from each of some; as long as the other side's."""
         self._post(sent, received)()
 
     def iexchange(self, sent: Arrays, received: Arrays) -> Request:
-        """Start ``exchange``."""
         finish, label = self._post(sent, received), f"rank {self.rank}: an exchange"
         if grants_threads():
             return self._progress.submit(label, finish)
@@ -150,18 +120,12 @@ class Group:
 class SharedMapping:
     """An array that a node's ranks share, mapped at first use: in the first forward, in the same order on all ranks.
 
-    In ``reshape`` a rank that failed to build its net would leave the others waiting for it.
-
-    Args:
-        group: the ranks of the replica.
-        shape: of the array, the same on all ranks.
-        dtype: of the array.
-    """
+    In ``reshape`` a rank that failed to build its net would leave the others waiting for it. ``shape``: of the array,
+    the same on all ranks."""
 
     def __init__(self, group: Group, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._group, self._shape, self._dtype = group, shape, np.dtype(dtype)
 
     @cached_property
     def array(self) -> np.ndarray:
-        """The array itself."""
         return self._group.zeros(prod(self._shape), self._dtype).reshape(self._shape)

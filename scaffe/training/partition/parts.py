@@ -14,38 +14,19 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.vision.windows import fill_places
-from scaffe.nets.parts import Portion
-from scaffe.training.histories import gather_parts
+from scaffe.nets.net_layer import Portion
+from scaffe.training.partition import sharding as s
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.layers.batch_norm import SharedNorm
-from scaffe.training.partition.layers.classes import BY_CLASS, SharedDraws
+from scaffe.training.partition.layers import single_rank
+from scaffe.training.partition.layers.collective import BY_CLASS, SharedDraws, SharedNorm
 from scaffe.training.partition.layers.concat_slice import CONCAT_AND_SLICE
 from scaffe.training.partition.layers.halo import Crop, Halo
 from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs
 from scaffe.training.partition.layers.interior import INTERIOR_FIRST, HaloOverlap
 from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS, Redistribution, RowsToWhole
-from scaffe.training.partition.layers.single_rank import (
-    FILLED,
-    FIRST,
-    SINGLE_RANK_REDISTRIBUTIONS,
-    Absent,
-    single_rank_portion,
-    single_rank_portions,
-)
 from scaffe.training.partition.planner.image_shares import index_map_of, joined_axis
 from scaffe.training.partition.planner.rewrite import EVERYTHING, Rewritten, portions
-from scaffe.training.partition.sharding import (
-    AXES,
-    BY_BANDS,
-    BY_CHANNELS,
-    CLASSES,
-    CUTS,
-    HALO,
-    INPUTS,
-    ONE_RANK,
-    OUTPUTS,
-    REPLICATED,
-)
+from scaffe.training.updater import gather_parts
 
 
 class RankParts:
@@ -53,10 +34,7 @@ class RankParts:
 
     Args:
         rewritten: the rank's net; its products by outputs still count all outputs (``own_outputs`` mends that).
-        originals: layer name → the whole net's message.
-        group: the ranks of the replica.
         replicas: the replica's number, and how many there are.
-        is_training: whether the net is trained.
         batch: images of all ranks, if these share them out unevenly; else 0.
     """
 
@@ -72,20 +50,20 @@ class RankParts:
         """Let split layers count this rank's outputs; their fillers are drawn for the whole layer."""
         for layer in self._net.message.layer:
             kind = self._net.shardings.get(layer.name)
-            if kind == ONE_RANK:
-                for field in filter(layer.HasField, FILLED):
+            if kind == s.ONE_RANK:
+                for field in filter(layer.HasField, single_rank.FILLED):
                     getattr(layer, field).ClearField("weight_filler")
                     getattr(layer, field).ClearField("bias_filler")
-            elif kind == OUTPUTS and layer.type == "InnerProduct":
+            elif kind == s.OUTPUTS and layer.type == "InnerProduct":
                 self._own_products(layer.inner_product_param)
-            elif kind == BY_BANDS and layer.type == "LocalConvolution":
+            elif kind == s.BY_BANDS and layer.type == "LocalConvolution":
                 layer.local_convolution_param.ClearField("weight_filler")
                 layer.local_convolution_param.ClearField("bias_filler")
-            elif kind in (OUTPUTS, BY_CHANNELS) and layer.HasField("convolution_param"):
+            elif kind in (s.OUTPUTS, s.BY_CHANNELS) and layer.HasField("convolution_param"):
                 self._own_products(layer.convolution_param)
-                if kind == BY_CHANNELS:
+                if kind == s.BY_CHANNELS:
                     layer.convolution_param.group = self._own(layer.convolution_param.group)
-            elif kind == BY_CHANNELS:  # their fillers are drawn for the whole layer, too
+            elif kind == s.BY_CHANNELS:  # their fillers are drawn for the whole layer, too
                 for field in ("scale_param", "bias_param", "prelu_param"):
                     if layer.HasField(field):
                         getattr(layer, field).ClearField("filler")
@@ -99,53 +77,49 @@ class RankParts:
         place = self.group.columns(length)
         return int(place.stop - place.start)
 
-    # -- building ------------------------------------------------------------------------------------------
     def layer(self, param: Any, context: Context, bottoms: Sequence[Blob]) -> Layer | None:
-        """See Parts."""
         length = self._length(param)
         if param.name in self._net.redistributions:
             return self._between(param, context, length)
         kind = self._net.shardings[param.name]
-        if kind in CUTS and param.type in CONCAT_AND_SLICE:
-            return self._concat_or_slice(param, context, CUTS[kind], len(bottoms[0].shape))
-        if kind in CUTS or kind == OUTPUTS:
+        if kind in s.CUTS and param.type in CONCAT_AND_SLICE:
+            return self._concat_or_slice(param, context, s.CUTS[kind], len(bottoms[0].shape))
+        if kind in s.CUTS or kind == s.OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
         before = self._moves.get(param.bottom[0]) if param.bottom else None
         if isinstance(before, Halo) and param.type in INTERIOR_FIRST and HaloOverlap.pays(before):
             return HaloOverlap(param, context, layer_types.get(param.type), before)
         if isinstance(before, RowsToWhole) and param.type == "InnerProduct" and self.group.spans_nodes:
             return GatherGemmOverlap(param, context, before)
-        if kind == ONE_RANK:
-            return Absent(param, context) if self.group.rank != FIRST else None
-        if kind == INPUTS:
+        if kind == s.ONE_RANK:
+            return single_rank.Absent(param, context) if self.group.rank != single_rank.FIRST else None
+        if kind == s.INPUTS:
             return ProductByInputs(param, context, self.group, not self._is_training)
-        if kind == CLASSES:
+        if kind == s.CLASSES:
             return BY_CLASS[param.type](param, context, self.group, length)
-        if kind in (REPLICATED, BY_BANDS) and param.type == "BatchNorm" and self._takes_statistics(param, context):
+        if kind in (s.REPLICATED, s.BY_BANDS) and param.type == "BatchNorm" and not (
+                param.batch_norm_param.use_global_stats if param.batch_norm_param.HasField("use_global_stats") else
+                context.phase != TRAIN):  # statistics of what the ranks have different parts of
             return SharedNorm(param, context, self.group)
         if param.type == "Dropout" and context.phase == TRAIN and self._is_training:
-            draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], CUTS.get(kind), length,
+            draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], s.CUTS.get(kind), length,
                                      self._batch)
             context = replace(context)
             context.draws = draws
             return Dropout(param, context)
         return None
 
-    def _takes_statistics(self, param: Any, context: Context) -> bool:
-        """Whether a BatchNorm takes statistics of what the ranks have different parts of."""
-        p = param.batch_norm_param
-        return not p.use_global_stats if p.HasField("use_global_stats") else context.phase == TRAIN
-
     def _between(self, param: Any, context: Context, length: int) -> Redistribution:
         """A layer that moves a blob."""
         lies, needed = self._net.redistributions[param.name]
-        if HALO in (lies, needed):
+        if s.HALO in (lies, needed):
             window = self._net.windows[param.name]
-            made: Redistribution = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
-            top_length = window.outputs(length) if lies == HALO else length
+            made: Redistribution = (Halo if needed == s.HALO else Crop)(param, context, self.group, length, window)
+            top_length = window.outputs(length) if lies == s.HALO else length
             self._lengths[param.top[0]] = lambda: top_length
         else:
-            made = (REDISTRIBUTIONS | SINGLE_RANK_REDISTRIBUTIONS)[lies, needed](param, context, self.group, length)
+            make = (REDISTRIBUTIONS | single_rank.SINGLE_RANK_REDISTRIBUTIONS)[lies, needed]
+            made = make(param, context, self.group, length)
             self._lengths[param.top[0]] = lambda: made.length
         self._moves[param.top[0]] = made
         return made
@@ -153,9 +127,10 @@ class RankParts:
     def _concat_or_slice(self, param: Any, context: Context, cut: str, n_axes: int) -> Layer | None:
         """A Concat or Slice of cut blobs; None where it works along another axis than that."""
         lengths = tuple(self._lengths[name]() for name in param.bottom)
-        is_along = AXES[cut] == joined_axis(param, n_axes)
+        is_along = s.AXES[cut] == joined_axis(param, n_axes)
         index_map = index_map_of(param, lengths) if is_along else None
-        tops = lengths[:1] * len(param.top) if index_map is None else index_map.tops_of(param.type)
+        tops = lengths[:1] * len(param.top) if index_map is None else (
+            (sum(lengths),) if param.type == "Concat" else index_map.lengths)
         self._lengths.update({name: lambda n=n: n for name, n in zip(param.top, tops, strict=True)})
         return None if index_map is None else CONCAT_AND_SLICE[param.type](param, context, self.group, index_map, cut)
 
@@ -166,9 +141,9 @@ class RankParts:
     def _top_length(self, param: Any, kind: str, length: int) -> int:
         """Of the whole of a layer's tops along the axis that is cut, from that of its first bottom."""
         whole = self._originals[param.name]
-        if kind == OUTPUTS and whole.type == "InnerProduct":
+        if kind == s.OUTPUTS and whole.type == "InnerProduct":
             return int(whole.inner_product_param.num_output)
-        if kind in (OUTPUTS, BY_CHANNELS) and whole.HasField("convolution_param"):
+        if kind in (s.OUTPUTS, s.BY_CHANNELS) and whole.HasField("convolution_param"):
             return int(whole.convolution_param.num_output)
         window = self._net.windows.get(param.name)
         return length if window is None or window.crops else window.outputs(length)
@@ -179,7 +154,7 @@ class RankParts:
         if original is None:
             return
         kind, shapes = self._net.shardings[param.name], [blob.shape for blob in layer.blobs]
-        found = single_rank_portions(original, layer) if kind == ONE_RANK else portions(
+        found = single_rank.single_rank_portions(original, layer) if kind == s.ONE_RANK else portions(
             original, kind, self._length(param), shapes, self.group.columns)
         if not found:
             return
@@ -191,18 +166,14 @@ class RankParts:
                 filled(values, filler, layer.context.rng)
                 blob.data[...] = portion.of(values)
 
-    # -- files ---------------------------------------------------------------------------------------------
     def portion(self, layer: str, blob: int) -> Portion | None:
-        """See Parts."""
         found = self._portions.get(layer)
         return found[blob] if found and not found[blob].is_whole else None
 
     def original(self, param: Any) -> Any:
-        """See Parts."""
         return self._originals.get(param.name)
 
     def whole(self, layer: str, blob: int, part: np.ndarray) -> np.ndarray:
-        """See Parts."""
         mine = self.portion(layer, blob)
         if mine is None:
             return part
@@ -220,7 +191,7 @@ class RankParts:
     def _portion_of(self, rank: int, mine: Portion) -> Portion:
         """Another rank's part of a parameter of which this one has ``mine``."""
         if mine.on_single_rank:
-            return single_rank_portion(mine.shape, rank == FIRST)
+            return single_rank.single_rank_portion(mine.shape, rank == single_rank.FIRST)
         index = tuple(EVERYTHING if place == EVERYTHING else self.group.columns(n, rank)
                       for place, n in zip(mine.index, mine.shape, strict=True))
         return Portion(mine.shape, index)

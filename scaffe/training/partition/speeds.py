@@ -18,7 +18,7 @@ from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.shapes import LayerShape
-from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets
+from scaffe.training.strategies.transfers import auto_bucket_bytes, plan_buckets
 from scaffe.training.update_rules import update_rules
 from scaffe.training.update_rules.base import Hyper
 
@@ -40,16 +40,12 @@ def with_links(ranks: Ranks, communicator: Communicator, layers: Sequence[LayerS
     """Ranks with the speeds of links between nodes, sums, packing and SGD's update. Called by all ranks.
 
     Links and sums are those of the helper thread, which carries them in training, in messages whose lengths are to one
-    another as those of the layers' parameters: where ranks share cores, one long message takes half the time of many
-    in a row, between which ranks wait for one another.
+    another as those of the layers' parameters: where ranks share cores, one long message takes half the time of many in
+    a row, between which ranks wait for one another. Returns the same on all ranks: the speeds of the slowest, while all
+    work.
 
     Args:
         ranks: everything else of them is kept; that of links, too, where all are on one node.
-        communicator: all ranks.
-        layers: of the net that is to be trained.
-
-    Returns:
-        the same on all ranks: the speeds of the slowest, while all work.
     """
     array, other = communicator.alloc(N_ELEMS), np.ones(N_ELEMS, np.float32)
     n_bytes, n_ranks = array.nbytes, communicator.n_ranks
@@ -82,18 +78,11 @@ def cut_alike(lengths: Sequence[int], n_elems: int) -> list[slice]:
 
 
 def _shared(ranks: Ranks) -> float:
-    """How many ranks share a port."""
     return max(min(ranks.ranks_per_node, ranks.n_ranks) / ranks.machine.ports, 1)
 
 
 def timed(layers: Sequence[LayerShape], net: Net, communicator: Communicator) -> list[LayerShape]:
-    """Layers with the seconds that an image takes, measured on the whole net. Called by all ranks.
-
-    Args:
-        layers: of the net.
-        net: built, with parameters and data.
-        communicator: all ranks, which compute at once.
-    """
+    """Layers with the seconds that an image takes, measured on the whole net. Called by all ranks."""
     taken = np.zeros(len(net.nodes))
     for _again in range(2):  # the first time is not counted
         for i, node in enumerate(net.nodes):
@@ -107,7 +96,6 @@ def timed(layers: Sequence[LayerShape], net: Net, communicator: Communicator) ->
 
 
 def _slowest(communicator: Communicator, work: Callable[[], None]) -> float:
-    """Seconds of the median time, on the slowest rank."""
     taken = []
     for _ in range(N_TIMES + 1):  # the first is not counted
         communicator.barrier()

@@ -10,19 +10,14 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
-from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
-from scaffe.training.strategies.replica import IntraReplica, squares
+from scaffe.training.strategies.roles import IntraReplica, squares
+from scaffe.training.strategies.transfers import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
 
 
 class IntraReplicaSums(IntraReplica):
     """Sums over a replica's ranks, bucket by bucket, on the helper thread.
 
     A bucket's layers are handed on when the next bucket is started, so that all ranks do so in the same order.
-
-    Args:
-        net: the rank's.
-        communicator: the replica's ranks.
-        timers: count the waiting.
     """
 
     acts = True
@@ -57,13 +52,11 @@ class IntraReplicaSums(IntraReplica):
         return ready
 
     def finish(self) -> Sequence[int]:
-        """See IntraReplica."""
         ready = [*self._wait(), *self._held]
         self._held = []
         return ready
 
     def broadcast_frozen(self) -> None:
-        """See IntraReplica."""
         for place in self._frozen:
             self._communicator.bcast(self._params.data[place], 0)
 
@@ -75,7 +68,6 @@ class IntraReplicaSums(IntraReplica):
             yield from ((1.0, part) for _, part in _without([(0, place)], common))
 
     def sum_of_squares(self, gradient: np.ndarray) -> float | None:
-        """See IntraReplica."""
         total = np.array([squares(gradient, self.weighted([slice(0, gradient.size)]))])
         self._communicator.allreduce(total, "sum", "mpi")
         return float(total[0])

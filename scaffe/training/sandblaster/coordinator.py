@@ -12,22 +12,8 @@ from scaffe.collectives.server.vectors.commands import REDUCING, merged
 from scaffe.training.lbfgs.descent import Lbfgs
 from scaffe.training.lbfgs.objective import Evaluate, Requests, Run, X
 from scaffe.training.lbfgs.portions import Bundle, Portions
-from scaffe.training.sandblaster.batch import Batch
-from scaffe.training.sandblaster.messages import (
-    Back,
-    Begin,
-    Fenced,
-    Finished,
-    Free,
-    Over,
-    SendBundle,
-    Step,
-    Take,
-    Taken,
-    Verdict,
-    Wish,
-    Work,
-)
+from scaffe.training.sandblaster import messages
+from scaffe.training.sandblaster.messages import Batch
 
 Send = Callable[[int, m.Message], None]
 
@@ -36,16 +22,9 @@ class Coordinator:
     """Runs the optimizer and assigns portions, message by message. No threads, no MPI.
 
     Args:
-        optimiser: asks for commands and passes.
-        portions: shares a pass out.
-        n_replicas: the first ranks are replicas.
-        shards: the ranks that hold shards.
         in_order: gradients are summed in the portions' order.
-        send: sends a message to a rank.
-        clock: seconds.
 
     Attributes:
-        optimiser, portions: as given.
         seconds: processor time that it has taken.
     """
 
@@ -55,7 +34,7 @@ class Coordinator:
         self._shards, self._in_order, self._send, self._clock = shards, in_order, send, clock
         self._idle: set[int] = set()
         self._members = set(range(n_replicas))  # those that are not lost; portions go to fewer while some stand still
-        self._phase = Begin(0, "", Batch(0, 0, 1), 0.0)
+        self._phase = messages.Begin(0, "", Batch(0, 0, 1), 0.0)
         self._requests: Requests | None = None
         self._run: Run | None = None
         self._asked = self._step = 0
@@ -71,32 +50,30 @@ class Coordinator:
             portions.join(replica)
 
     def handle(self, source: int, message: m.Message) -> None:
-        """Act on a message."""
         started, is_news = time.thread_time(), True
-        if isinstance(message, Begin):
+        if isinstance(message, messages.Begin):
             self._begin(message)
         elif isinstance(message, m.Answer):
             self._answered(source, message)
-        elif isinstance(message, Free):
+        elif isinstance(message, messages.Free):
             self._idle.add(source)
-        elif isinstance(message, Finished):
+        elif isinstance(message, messages.Finished):
             self._finished(source, message)
         elif isinstance(message, m.Staged):
             is_news = self._has(source, message)
-        elif isinstance(message, Back) and source in self._members:
+        elif isinstance(message, messages.Back) and source in self._members:
             self.portions.join(source)
-        elif isinstance(message, Taken):
+        elif isinstance(message, messages.Taken):
             if message.step == self._step:
                 self._taken.add(source)
                 self._is_taken()
-        elif isinstance(message, Wish):
+        elif isinstance(message, messages.Wish):
             self._wish = max(self._wish, message.level)
         if is_news:
             self.tick()
         self.seconds += time.thread_time() - started
 
     def lose(self, replica: int) -> None:
-        """Give a dead replica's undelivered portions to others, and wait for it no longer."""
         self.portions.leave(replica)
         self._members.discard(replica)
         self._idle.discard(replica)
@@ -109,19 +86,17 @@ class Coordinator:
         if not self._is_open:
             return
         for replica in self.portions.fence(self._clock()):
-            self._send(replica, Fenced())
+            self._send(replica, messages.Fenced())
         for replica in sorted(self._idle & set(self.portions.replicas)):
             portion = self.portions.next(replica, self._clock())
             if portion is not None:
                 self._idle.discard(replica)
-                first, n_images = self._phase.batch.images(portion)
-                self._send(replica, Work(self._step, portion, first, n_images, self._phase.batch.weight(portion)))
+                batch = self._phase.batch
+                self._send(replica, messages.Work(self._step, portion, *batch.images(portion), batch.weight(portion)))
         for replica in self.portions.due():
-            self._send(replica, SendBundle(self._step, self.portions.sends(replica, self._clock())))
+            self._send(replica, messages.SendBundle(self._step, self.portions.sends(replica, self._clock())))
 
-    # --- inside
-
-    def _begin(self, message: Begin) -> None:
+    def _begin(self, message: messages.Begin) -> None:
         self._phase = message
         kinds = {"renew": self.optimiser.renew, "step": lambda: self.optimiser.step(message.rate),
                  "synchronize": _synchronize}
@@ -145,8 +120,8 @@ class Coordinator:
             self._tell(m.Do(request.commands))
             answer = []
         for replica in sorted(self._members):
-            self._send(replica, Over(self._phase.phase, self.optimiser.loss, self.optimiser.has_converged, self._lost,
-                                     self._wish))
+            self._send(replica, messages.Over(self._phase.phase, self.optimiser.loss, self.optimiser.has_converged,
+                                              self._lost, self._wish))
         self._wish = 0
 
     def _tell(self, message: m.Message) -> None:
@@ -175,23 +150,22 @@ class Coordinator:
         if not request.into:
             self._taken, self._is_reading = set(), True
             for replica in sorted(self._members):
-                self._send(replica, Take(self._step))
+                self._send(replica, messages.Take(self._step))
             return
         self._staged, self._losses, self._is_open = {}, {}, True
         self.portions.begin(self._phase.batch.n_portions)
         for replica in sorted(self._members):
-            self._send(replica, Step(self._step))
+            self._send(replica, messages.Step(self._step))
 
-    def _finished(self, source: int, message: Finished) -> None:
+    def _finished(self, source: int, message: messages.Finished) -> None:
         self._idle.add(source)
         keeps = message.step == self._step and self._is_open and self.portions.finished(source, message.portion,
                                                                                         self._clock())
         if keeps:
             self._losses[message.portion] = message.loss
-        self._send(source, Verdict(message.step, message.portion, keeps))
+        self._send(source, messages.Verdict(message.step, message.portion, keeps))
 
     def _is_taken(self) -> None:
-        """Go on if all replicas have the parameters that they were to read."""
         if self._is_reading and self._taken >= self._members:
             self._is_reading = False
             self._go_on(None)
@@ -214,5 +188,4 @@ class Coordinator:
 
 
 def _synchronize() -> Requests:
-    """Everybody reads the parameters."""
     yield Evaluate(X, "")

@@ -19,11 +19,10 @@ from scaffe.collectives.server.vectors.commands import Command
 from scaffe.collectives.server.vectors.host import Host
 from scaffe.collectives.server.vectors.shard import STEADY_BLOCKS, Blocks, VectorShard
 from scaffe.training.early_signals import NUMBERS
-from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.descent import Lbfgs, Pairs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Objective, Orthantwise, Smooth
 from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
-from scaffe.training.lbfgs.two_loop import Pairs
 from scaffe.training.sandblaster.coordinator import Coordinator
 from scaffe.training.sandblaster.replica import COORDINATOR_RANK, Replica
 from scaffe.training.sandblaster.service import Service, own_messages
@@ -31,13 +30,8 @@ from scaffe.training.sandblaster.service import Service, own_messages
 
 @dataclass(frozen=True)
 class RankStatistics:
-    """What one rank has waited and sent.
-
-    Attributes:
-        waiting: seconds that the replica waited for portions, parameters and verdicts.
-        elapsed: seconds since the start, tests and snapshots left out.
-        n_bytes, n_messages: sent to other ranks.
-    """
+    """What one rank has waited and sent. ``waiting``: seconds that the replica waited for portions, parameters and
+    verdicts."""
 
     waiting: float
     elapsed: float
@@ -48,9 +42,6 @@ class RankStatistics:
 def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankStatistics], coordinating: float) -> list[str]:
     """The statistics as lines of the log.
 
-    Args:
-        optimiser, portions: the coordinator's.
-        ranks: every replica's figures.
         coordinating: processor time that the coordinator took, in seconds.
     """
     done, pairs, pace = optimiser.progress, optimiser.pairs, portions.pace
@@ -76,7 +67,6 @@ class Layout:
     """How the optimizer's vectors lie on the shards; known to every rank.
 
     Attributes:
-        n_elems, dtype: of each.
         first_shard, n_shards: ranks that hold shards.
         is_steady: sums do not depend on the number of ranks.
         tolerates_rank_loss: ranks that are neither the first nor hold shards may be lost.
@@ -91,12 +81,10 @@ class Layout:
 
     @property
     def blocks(self) -> Blocks:
-        """How the vectors are cut."""
         return Blocks(self.n_elems, self.n_shards, STEADY_BLOCKS if self.is_steady else 0)
 
     @property
     def shards(self) -> range:
-        """The ranks that hold shards."""
         return range(self.first_shard, self.first_shard + self.n_shards)
 
 
@@ -109,12 +97,7 @@ def objective_of(param: Any) -> Objective:
 class Rank:
     """One rank's parts, and the service that carries their messages. All ranks make one, at the same time.
 
-    Args:
-        world: all ranks.
-        layout: the vectors.
-
     Attributes:
-        service: carries the messages.
         host, replica, coordinator: its parts; None for those that it has not.
     """
 
@@ -131,13 +114,11 @@ class Rank:
             self.host = Host(VectorShard(blocks, np.dtype(layout.dtype)), self.service.post.send)
 
     def compute(self, data: np.ndarray, diff: np.ndarray, learnt: Sequence[slice]) -> Replica:
-        """Make the replica; see ``Replica``."""
         intervals = {rank: self.layout.blocks.interval(rank - self.layout.first_shard) for rank in self.layout.shards}
         self.replica = Replica(data, diff, learnt, intervals, self.service.post.send)
         return self.replica
 
     def coordinate(self, param: Any, n_replicas: int) -> Coordinator:
-        """Make the coordinator, from the SolverParameter message."""
         given = param.lbfgs_param
         rules = Rules(given.c1, given.c2, given.max_trials)
         optimiser = Lbfgs(objective_of(param), Pairs(given.history), rules, given.tolerance)
@@ -147,7 +128,6 @@ class Rank:
         return self.coordinator
 
     def start(self) -> None:
-        """Begin to carry messages; all ranks have their parts by then."""
         parts = {m.SHARD: self.host, m.REPLICA: self.replica}
         handles: dict[str, Any] = {name: part.handle for name, part in parts.items() if part is not None}
         if self.coordinator is not None:
@@ -176,7 +156,6 @@ class Rank:
         self.finish()
 
     def finish(self) -> None:
-        """Stop; called by all ranks, workers when they are in step."""
         if self.coordinator is not None:
             for shard in self.layout.shards:
                 self.service.run(partial(self.service.post.send, shard, m.Close()))
@@ -191,10 +170,7 @@ class Rank:
 
     def _lose(self, rank: int) -> None:
         """Another rank is dead.
-
-        Raises:
-            CommError: it was the only rank with the coordinator, or with a shard.
-        """
+        Raises CommError if it was the only rank with the coordinator, or with a shard."""
         if rank == COORDINATOR_RANK or rank in self.layout.shards:
             what = "the coordinator" if rank == COORDINATOR_RANK else "a shard of all vectors"
             raise CommError(f"rank {self._world.rank}: rank {rank} is lost, which had {what}; -resume auto goes on "

@@ -28,11 +28,9 @@ class Service:
 
     Args:
         world: all ranks; nobody else uses its messages.
-        dtype: of the vectors.
         fault_tolerant: messages that work after a loss, where the ranks that are left continue; otherwise None.
 
     Attributes:
-        post: where the parts send.
         changed: held while the parts act.
         seconds: processor time of the thread so far.
     """
@@ -72,15 +70,11 @@ class Service:
         self._wake.set()
 
     def wait_for(self, condition: Callable[[], bool], what: str, timeout: float | None = None) -> None:
-        """Return when a condition on the parts holds.
+        """Return when a condition on the parts holds. Raises CommError if the thread has failed, or the time has
+        passed.
 
         Args:
-            condition: looks at the parts.
-            what: named in the error.
             timeout: seconds; None for the communicator's patience.
-
-        Raises:
-            CommError: the thread has failed, or the time has passed.
         """
         started, limit = time.monotonic(), self._world.patience if timeout is None else timeout
         if self._thread is None:
@@ -103,8 +97,6 @@ class Service:
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-
-    # --- inside
 
     def _look(self) -> bool:
         """Act on what has come, once. Returns whether anything had."""

@@ -2,7 +2,6 @@
 
 from scaffe.training.strategies.base import Strategy, strategies
 from scaffe.training.strategies.choice import choose_strategy, look_up
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.roles import SERVER, WORKER, Role, Roles
+from scaffe.training.strategies.roles import SERVER, WORKER, Replica, Role, Roles
 
 __all__ = ["SERVER", "WORKER", "Replica", "Role", "Roles", "Strategy", "choose_strategy", "look_up", "strategies"]

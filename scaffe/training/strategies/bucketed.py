@@ -1,50 +1,91 @@
-"""Parameters and gradients sent bucket by bucket; a helper thread does so while the net computes."""
+"""Parameters and gradients sent whole, by blocking collectives, or bucket by bucket, by a thread, meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scaffe.collectives.planning.algorithm import is_divisible
 from scaffe.collectives.request import Request
-from scaffe.training.strategies import blocking
-from scaffe.training.strategies.buckets import Bucket
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.transfers import ROOT, Buckets
+from scaffe.training.strategies.roles import Replica
+from scaffe.training.strategies.transfers import ROOT, Bucket, Buckets, GradientTransfer, ParameterTransfer
 
 
-class Pending:
-    """The requests under way, at most one per bucket.
+class Broadcast(ParameterTransfer):
+    """Broadcasts the root's parameters to every rank before forward; nobody computes meanwhile (S-Caffe, 4.1).
+    ``buckets``: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``wait_all``."""
 
-    Args:
-        replica: this rank's replica; its timers count the waiting.
-        kind: the requests' name in a timeline ("broadcast").
-    """
+    def __init__(self, replica: Replica, buckets: Buckets) -> None:
+        self.replica, self.buckets = replica, buckets
+
+    def begin(self) -> None:
+        self._send(self.replica.net.params.places)
+
+    def post(self) -> None:
+        if self.are_stale:
+            self._send(self.buckets.runs)
+        self.are_stale = False
+
+    def wait_all(self) -> None:
+        self.post()
+        self._send(self.buckets.frozen)
+
+    def send(self, bucket: Bucket) -> None:
+        self._send([bucket.place])
+
+    def _send(self, places: Sequence[slice]) -> None:
+        replica = self.replica
+        if not places:
+            return
+        with replica.timers("communication"):
+            for place in places:
+                replica.communicator.bcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
+
+
+class Reduction(GradientTransfer):
+    """Reduces the gradients to the root after backward, all at once."""
+
+    def __init__(self, replica: Replica, buckets: Buckets) -> None:
+        self.replica, self.buckets = replica, buckets
+
+    def finish(self) -> None:
+        replica = self.replica
+        with replica.timers("communication"):
+            for place in self.buckets.runs:
+                self._sum(place)
+
+    def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
+        replica = self.replica
+        return buckets.layers if is_divisible(replica.sum_algorithm, replica.communicator.n_ranks) else ()
+
+    def sum(self, bucket: Bucket) -> None:
+        with self.replica.timers("communication"):
+            self._sum(bucket.place)
+
+    def _sum(self, place: slice) -> None:
+        replica = self.replica
+        replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", self.algorithm)
+
+
+class Pending(dict[int, Request]):
+    """The requests under way, at most one per bucket, by its first layer. Waiting counts in the replica's timers.
+    ``kind``: the requests' name in a timeline ("broadcast")."""
 
     def __init__(self, replica: Replica, kind: str) -> None:
+        super().__init__()
         self._replica, self._kind = replica, kind
-        self._requests: dict[int, Request] = {}  # by the bucket's first layer
 
-    def add(self, bucket: Bucket, request: Request) -> None:
-        """Keep the request of a bucket's collective."""
-        self._requests[bucket.first_layer] = request
-
-    def wait(self, bucket: Bucket) -> None:
-        """Wait for the bucket's request, if it has one."""
-        self._wait(bucket.first_layer)
+    def wait(self, first_layer: int) -> None:
+        request = self.pop(first_layer, None)
+        if request is not None:
+            self._replica.timers.wait(request, f"{self._kind} {self._replica.net.nodes[first_layer].name}")
 
     def wait_all(self) -> None:
         """Wait for all remaining requests, in the order they were added."""
-        for first_layer in list(self._requests):
-            self._wait(first_layer)
-
-    def _wait(self, first_layer: int) -> None:
-        request = self._requests.pop(first_layer, None)
-        if request is None:
-            return
-        label = f"{self._kind} {self._replica.net.nodes[first_layer].name}"
-        self._replica.timers.wait(request, label)
+        for first_layer in list(self):
+            self.wait(first_layer)
 
 
-class Broadcasts(blocking.Broadcast):
+class Broadcasts(Broadcast):
     """Posts all buckets' broadcasts at once, and waits for each just before the first layer that needs it (S-Caffe,
     4.2)."""
 
@@ -56,39 +97,32 @@ class Broadcasts(blocking.Broadcast):
         self.hook_points = buckets.by_first_layer.keys()
 
     def post(self) -> None:
-        """Post every bucket, in the order that forward needs them, if parameters have changed."""
         if self.are_stale:
             for bucket in self.buckets.together:
                 self._start(bucket)
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
-        """If a bucket begins with this layer, wait for it."""
-        bucket = self.buckets.by_first_layer.get(layer_index)
-        if bucket is not None:
-            self._pending.wait(bucket)
+        self._pending.wait(layer_index)
 
     def wait_all(self) -> None:
-        """See ParameterTransfer."""
         self.post()
         self._pending.wait_all()
         self._send(self.buckets.frozen)
 
     def send(self, bucket: Bucket) -> None:
-        """See ParameterTransfer."""
         self._start(bucket)
-        self._pending.wait(bucket)
+        self._pending.wait(bucket.first_layer)
 
     def _start(self, bucket: Bucket) -> None:
-        self._pending.add(bucket, self.start_on(bucket.place))
+        self._pending[bucket.first_layer] = self.start_on(bucket.place)
 
     def start_on(self, place: slice) -> Request:
-        """Post the collective on an interval of the parameters."""
         replica = self.replica
         return replica.communicator.ibcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
 
 
-class Reductions(blocking.Reduction):
+class Reductions(Reduction):
     """Reduces each bucket to the root as soon as backward has completed it, while backward continues (S-Caffe, 4.3)."""
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
@@ -100,22 +134,18 @@ class Reductions(blocking.Reduction):
         """If a bucket begins with this layer, its gradients are complete now: hand it to the helper thread."""
         bucket = self.buckets.by_first_layer.get(layer_index)
         if bucket is not None:
-            self._pending.add(bucket, self.start_on(bucket.place))
+            self._pending[layer_index] = self.start_on(bucket.place)
 
     def finish(self) -> None:
-        """Wait for all reductions still under way."""
         self._pending.wait_all()
 
     def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
-        """See GradientTransfer: the buckets."""
         return buckets.all
 
     def sum(self, bucket: Bucket) -> None:
-        """See GradientTransfer."""
-        self._pending.add(bucket, self.start_on(bucket.place))
-        self._pending.wait(bucket)
+        self._pending[bucket.first_layer] = self.start_on(bucket.place)
+        self._pending.wait(bucket.first_layer)
 
     def start_on(self, place: slice) -> Request:
-        """Post the collective on an interval of the gradients."""
         replica = self.replica
         return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", self.algorithm)

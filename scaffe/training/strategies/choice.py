@@ -19,18 +19,12 @@ CHOICES = ("sc-b", "sc-rs", "sc-obr")
 
 def look_up(name: str, algorithm: str, communicator: Communicator, on_device: bool = False,
             solver_type: str = "") -> type[Strategy]:
-    """The strategy of a name.
+    """The strategy of a name. Raises UserError, CommError on all ranks, if no strategy, or no algorithm, is called
+    that, or the strategy does not go with the solver's type.
 
     Args:
-        name: a strategy's, or "auto".
-        algorithm: the collective algorithm that it is to use.
-        communicator: all ranks; ``auto`` goes by where they are.
         on_device: whether nets compute on GPUs, which ``auto`` goes by too.
         solver_type: the solver's; "" or one that an update rule carries out goes with most strategies.
-
-    Raises:
-        UserError, CommError: on all ranks, if no strategy, or no algorithm, is called that, or the strategy does not go
-            with the solver's type.
     """
     communicator.algorithms.check(algorithm)
     wanted = next((own for own in _of_one_type() if strategies.get(own).roles.solver_type == solver_type), "")
@@ -82,31 +76,26 @@ def add_flags(flags: Flags) -> None:
 
 
 def check_flags(options: Namespace) -> None:
-    """Check that the chosen strategy has every flag that was given a value other than its default.
+    """Check that the chosen strategy has every flag that was given a value other than its default. Raises UsageError,
+    one line that names the flag and the strategies that have it.
 
     Args:
         options: the values of all flags. ``-strategy auto`` accepts the flags of every strategy that it may choose.
-
-    Raises:
-        UsageError: one line that names the flag and the strategies that have it.
     """
-    own = {name: _flags_of(name) for name in strategies.names()}
+    own: dict[str, dict[str, Flag]] = {}
+    for name in strategies.names():
+        flags = Flags("train", "")
+        strategies.get(name).roles.flags(flags)
+        own[name] = flags.flags
     chosen = (*CHOICES, *_of_one_type()) if options.strategy == AUTO else (options.strategy,)
     if not set(chosen) <= set(own):
         return  # an unknown one is refused where it is looked up
-    for flag in {flag.name: flag for flags in own.values() for flag in flags.values()}.values():
+    for flag in {flag.name: flag for each in own.values() for flag in each.values()}.values():
         if getattr(options, flag.name) != flag.default and not any(flag.name in own[name] for name in chosen):
-            users = ", ".join(name for name, flags in own.items() if flag.name in flags)
+            users = ", ".join(name for name, each in own.items() if flag.name in each)
             raise UsageError(f"train: -{flag.name} is a flag of {users}, not of -strategy {options.strategy}",
                              everywhere=True)
 
 
 def _of_one_type() -> list[str]:
-    """The strategies for one type of solver alone, which ``auto`` may mean too."""
     return [name for name in strategies.names() if strategies.get(name).roles.solver_type]
-
-
-def _flags_of(name: str) -> dict[str, Flag]:
-    flags = Flags("train", "")
-    strategies.get(name).roles.flags(flags)
-    return flags.flags

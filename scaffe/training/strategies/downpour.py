@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,15 +13,14 @@ from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
-from scaffe.training.parameter_server.local_update import LocalUpdate, Schedule
-from scaffe.training.parameter_server.memory import EagerTables
+from scaffe.training.parameter_server.layout import LocalUpdate, Schedule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.strategies.base import strategies
-from scaffe.training.strategies.buckets import Bucket
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.strategies.server_strategy import ServerStrategy
+from scaffe.training.strategies.roles import Replica
+from scaffe.training.strategies.server_strategy import EagerTables, ServerStrategy
+from scaffe.training.strategies.transfers import Bucket
 from scaffe.training.updater import Updater
 
 
@@ -71,18 +70,10 @@ class Downpour(ServerStrategy):
         self._is_alone = self._takes = self._asks = False  # what is fetched in this iteration
         self._pushes: bool | None = None  # whether it pushes; None: that is not decided
         self._rate, self._n_updates = 0.0, 0.0
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        """See Strategy: none."""
-        return ()
-
-    @property
-    def acts_between_layers(self) -> bool:
-        """See Strategy: where a replica's ranks sum gradients, or tables may be eager, on a device unasked too."""
-        replica = self.replica
-        return (replica.intra_replica.acts or is_device(replica.net.context.kernels)
-                or bool(vars(replica.options).get("memory")))
+        self.hook_points = ()
+        # where a replica's ranks sum gradients, or tables may be eager, on a device unasked too
+        self.acts_between_layers = (replica.intra_replica.acts or is_device(replica.net.context.kernels)
+                                    or bool(vars(options).get("memory")))
 
     def begin(self) -> None:
         """See ServerStrategy; say what DistBelief's authors would do otherwise, where replicas may diverge."""
@@ -144,7 +135,6 @@ class Downpour(ServerStrategy):
         super().synchronize_parameters()
 
     def _waits(self, iteration: int) -> bool:
-        """Whether this replica waits for the one that trains alone first."""
         return iteration < self._warm_start and self.replica.communicator.rank > 0
 
     def _fetch(self, iteration: int, is_warm: bool) -> None:
@@ -169,7 +159,6 @@ class Downpour(ServerStrategy):
             batch.prefetch()
 
     def _advance_one(self, bucket: Bucket, number: int, iteration: int) -> None:
-        """Do for one table what ``apply`` does for all."""
         self._advance([number], iteration, partial(self._local.update_ahead, bucket.place, self._rate,
                                                    int(self._n_updates)))
 

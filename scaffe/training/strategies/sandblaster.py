@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.errors import UserError
 from scaffe.log import info
-from scaffe.training.sandblaster.batch import Batch, batch_of, feeds_of
-from scaffe.training.sandblaster.fault_tolerance import SandblasterFaultTolerance
-from scaffe.training.sandblaster.loop import InStepAtPhases, Loop
+from scaffe.training.sandblaster.interfaces import SandblasterFaultTolerance, SandblasterRoles, SandblasterState
+from scaffe.training.sandblaster.messages import Batch, batch_of, feeds_of
 from scaffe.training.sandblaster.rank import Rank, RankStatistics, summary
-from scaffe.training.sandblaster.roles import SandblasterRoles
-from scaffe.training.sandblaster.state import SandblasterState
-from scaffe.training.strategies.base import Strategy, strategies
-from scaffe.training.strategies.in_step import InStep
-from scaffe.training.strategies.replica import Replica
+from scaffe.training.sandblaster.replica import InStepAtPhases, Loop
+from scaffe.training.strategies.base import InStep, Strategy, strategies
+from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import ROOT, Buckets
 
 
@@ -42,6 +38,7 @@ class Sandblaster(Strategy):
         self._buckets = Buckets(replica, ())
         self._phase, self._loss, self.has_converged = 0, float("nan"), False
         self._batch = Batch(0, 0, 1)
+        self.acts_between_layers, self.hook_points = False, ()
 
     def _refuse(self) -> None:
         replica = self.replica
@@ -53,22 +50,11 @@ class Sandblaster(Strategy):
             raise UserError(f"LBFGS: net {replica.net.name!r} has no parameter to train", everywhere=True)
 
     @property
-    def acts_between_layers(self) -> bool:
-        """See Strategy."""
-        return False
-
-    @property
-    def hook_points(self) -> Collection[int]:
-        """See Strategy: none."""
-        return ()
-
-    @property
     def images_per_pass(self) -> int:
         """See Strategy: the batch; a step makes a pass or more over it."""
         return batch_of(self._feeds, self.replica.updater.param.lbfgs_param, 0).n_images
 
     def begin(self) -> None:
-        """See Strategy."""
         replica, world = self.replica, self.replica.world
         params, layout = replica.net.params, self.state.layout
         if self.state.n_servers:
@@ -87,7 +73,6 @@ class Sandblaster(Strategy):
         self.synchronize_parameters()
 
     def iterate(self, rate: float, iteration: int) -> float:
-        """See Strategy: the loss at the parameters that this iteration starts from."""
         batch = batch_of(self._feeds, self.replica.updater.param.lbfgs_param, iteration)
         if batch != self._batch:
             self._batch = batch
@@ -95,21 +80,18 @@ class Sandblaster(Strategy):
         return self._loss
 
     def apply(self, rate: float, iteration: int) -> None:
-        """See Strategy: a line search."""
         if not self.has_converged:
             self._run("step", rate)
             if self.has_converged:
                 info(f"Iteration {iteration}: L-BFGS has converged, no step makes the objective fall")
 
     def synchronize_parameters(self) -> None:
-        """See Strategy."""
         self.fault_tolerance.n_synchronized += 1
         self._run("synchronize", 0.0)
         for place in self._buckets.frozen:
             self.replica.communicator.bcast(self.replica.net.params.data[place], ROOT)
 
     def finish(self) -> None:
-        """See Strategy."""
         replica, timers = self.replica, self.replica.timers
         aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
         post = self._rank.service.post

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from scaffe.errors import UserError
 from scaffe.jit import compiled
 from scaffe.layers.base.registry import Registry
+from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.layers.kernels.specs import Segment
 
 update_rules: Registry[type[UpdateRule]] = Registry("solver type", "scaffe.training.update_rules")
@@ -21,8 +22,6 @@ class Hyper:
     """The numbers of one update, the same for all parameters.
 
     Attributes:
-        rate: the learning rate of this iteration.
-        decay: the weight decay.
         l1: L1 decay, by the weights' signs, instead of L2 decay, by the weights.
         scale: factor on every gradient before anything else: 1 / (iter_size · ranks), times those of loss scaling and
             clipping.
@@ -39,18 +38,21 @@ class Hyper:
 
 
 class UpdateRule:
-    """The arithmetic of one solver type on flat arrays. Subclasses override ``update``.
-
-    Args:
-        param: the SolverParameter message (momentum, delta, ...).
+    """The arithmetic of one solver type on flat arrays. Subclasses give a kernel, or override ``update``.
 
     Attributes:
         n_histories: how many arrays of the parameters' length the rule keeps between updates.
         learns_frozen: whether histories change for parameters whose learning rate is 0.
+        kernel: updates (w, g, *histories) in one pass, with the rate, ``constants``, decay, l1, scale, keeps_step.
+        constants: the SolverParameter's fields that it takes.
+        second: the field that is a second decay rate; empty: there is none.
     """
 
     n_histories: int = 1
-    learns_frozen: ClassVar[bool] = True  # whether the histories change where the rate is 0
+    learns_frozen: ClassVar[bool] = True
+    kernel: Callable[..., None]
+    constants: ClassVar[tuple[str, ...]] = ("momentum",)
+    second: ClassVar[str] = ""
 
     def __init__(self, param: Any) -> None:
         self.param, self.name = param, param.type or "SGD"
@@ -63,7 +65,12 @@ class UpdateRule:
 
     def numbers(self, hyper: Hyper) -> dict[str, float]:
         """The rule's numbers for a device's kernels: rate, momentum, second (a second decay rate) and delta."""
-        return {"rate": hyper.rate, "momentum": self.param.momentum, "second": 0.0, "delta": self.param.delta}
+        second = getattr(self.param, self.second) if self.second else 0.0
+        return {"rate": self.rate(hyper), "momentum": self.param.momentum, "second": second, "delta": self.param.delta}
+
+    def rate(self, hyper: Hyper) -> float:
+        """The rate by which an update multiplies."""
+        return hyper.rate
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """Update w and the histories in place, elementwise.
@@ -75,7 +82,10 @@ class UpdateRule:
             hyper: the numbers of this update, ``rate`` and ``decay`` multiplied already by the parameter's lr_mult and
                 decay_mult.
         """
-        raise NotImplementedError
+        one = w.dtype.type
+        in_parts(self.kernel, (w, g, *histories[:self.n_histories]), one(self.rate(hyper)),
+                 *(one(getattr(self.param, name)) for name in self.constants), one(hyper.decay), hyper.l1,
+                 one(hyper.scale), hyper.keeps_step)
 
 
 def refuse_momentum(param: Any, name: str) -> None:
@@ -92,12 +102,8 @@ def regularized(w: float, g: float, decay: float, l1: bool, scale: float) -> flo
 
 
 class UpdatePlan:
-    """Applies a rule to the same segments at every update: one compiled call per segment.
-
-    Args:
-        rule: the update rule.
-        segments: the intervals to update, each with its lr_mult and decay_mult.
-    """
+    """Applies a rule to the same segments at every update: one compiled call per segment. ``segments``: the intervals
+    to update, each with its lr_mult and decay_mult."""
 
     def __init__(self, rule: UpdateRule, segments: Sequence[Segment]) -> None:
         self._rule, self._segments = rule, segments
@@ -108,7 +114,6 @@ class UpdatePlan:
 
         Args:
             w, g, histories: parameters, summed gradients, histories: flat arrays of one length and floating dtype.
-            hyper: the numbers of this update.
             factor: multiplies every gradient, in addition to ``hyper.scale``.
         """
         for s in self._segments:

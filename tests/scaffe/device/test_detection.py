@@ -8,7 +8,7 @@ import pytest
 from scaffe.collectives.communicator import Communicator
 from scaffe.nets import graph
 from scaffe.training.assembly import build_solver
-from scaffe.training.observers.detection import detected
+from scaffe.training.observers.test import detected
 from tests.data.annotated import database
 from tests.scaffe.device.test_training import late, needs_device, on_device  # noqa: F401 - a fixture
 from tests.scaffe.runs import ROOT

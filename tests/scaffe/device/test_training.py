@@ -16,7 +16,7 @@ from scaffe.nets import graph, summary
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.strategies.bucketed import Pending
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.transfers import Bucket
 from scaffe.training.timers import Timers
 from tests import pretend
 from tests.scaffe.runs import losses as losses_of

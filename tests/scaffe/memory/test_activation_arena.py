@@ -17,7 +17,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.memory.problem.activations import arena_bytes, data_parts, diff_parts, pass_diffs, reuse_activations
 from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
 from scaffe.nets import graph
-from scaffe.nets.blob_memory import ALIGN_BYTES, Lifetime, lower_bound, place
+from scaffe.nets.blob_memory import ALIGN_BYTES, Lifetime, aligned, place
 from scaffe.nets.build import build_net
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.proto import caffe_pb2
@@ -48,6 +48,12 @@ layer { name: "ip" type: "InnerProduct" bottom: "rs" top: "ip" inner_product_par
 layer { name: "acc" type: "Accuracy" bottom: "ip" bottom: "label" top: "acc" }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 layer { name: "l2" type: "EuclideanLoss" bottom: "d" bottom: "s2" top: "l2" loss_weight: 0.1 }"""
+
+
+def lower_bound(lifetimes):
+    """Bytes needed at once in the fullest step: no placement takes fewer."""
+    return max((sum(aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
+                for step in {x.first for x in lifetimes}), default=0)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -10,10 +10,9 @@ import pytest
 
 from scaffe.errors import UserError
 from scaffe.mapped_memory import PAGE_BYTES
-from scaffe.memory.backing import disk_lanes
-from scaffe.memory.backing.disk_lanes import N_AT_ONCE, DiskLane, DiskLanes, DiskSeconds
+from scaffe.memory.backing import spill_file
 from scaffe.memory.backing.pages import Pages
-from scaffe.memory.backing.spill_file import SpillFile
+from scaffe.memory.backing.spill_file import N_AT_ONCE, DiskLane, DiskLanes, DiskSeconds, SpillFile
 from scaffe.memory.backing.store import BACK, OUT
 
 LONG = 20  # seconds after which a test has failed
@@ -25,7 +24,7 @@ def lane_of(move, shown=lambda *span: None):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(disk_lanes, "CHUNK_BYTES", PAGE_BYTES)
+    monkeypatch.setattr(spill_file, "CHUNK_BYTES", PAGE_BYTES)
 
 
 @pytest.mark.parametrize("n_pages", [1, 2, 7])

@@ -9,12 +9,11 @@ import pytest
 
 from scaffe.mapped_memory import rounded
 from scaffe.memory.plan import placements
-from scaffe.memory.plan.cost_model import predict
 from scaffe.memory.plan.greedy import least_bytes, needs
 from scaffe.memory.plan.layout import arrangement, fitted, occupied
 from scaffe.memory.plan.placements import PLACEMENTS, pinned
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan, WrongPlanError, resident_bytes
-from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.schedule import predict, schedule
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Recompute, Tensor
 
 BANDWIDTH = Bandwidth(10.0, 8.0)
@@ -350,6 +349,6 @@ def test_a_search_among_more_arrays_tries_fewer_changes(monkeypatch, n_layers):
     iteration, tried = chain(n_layers), []
     monkeypatch.setattr(placements, "MOST_VISITS", 4000)
     monkeypatch.setattr(placements, "MOST_IN_VAIN", 4000)
-    monkeypatch.setattr(placements.Search, "seconds", lambda self, choices: tried.append(choices) or 1e9)
+    monkeypatch.setattr(placements.Search, "seconds", lambda self, choices, below=0.0: tried.append(choices) or 1e9)
     placements.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.tensors))
     assert len(tried) == 1 + 4000 // len(iteration.tensors)

@@ -83,7 +83,7 @@ def test_losses_and_gradients_are_those_of_float32_but_for_rounding(text):
         for net in (exact, brain):
             net.backward()
     assert brain.blobs["c1"].dtype.name == "bfloat16"
-    for mine, theirs in zip(exact.learnable(), brain.learnable(), strict=True):
+    for mine, theirs in zip(exact.params.params, brain.params.params, strict=True):
         assert theirs.blob.dtype == theirs.blob.diff.dtype == np.float32
         if np.abs(mine.blob.diff).max() > 1e-5:
             assert far(mine.blob.diff, theirs.blob.diff) < most, exact.nodes[mine.layer_index].name

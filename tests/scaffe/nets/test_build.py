@@ -34,7 +34,7 @@ def loss(a, b):
 
 def test_shared_parameters_are_one_memory_and_add_their_gradients():
     net = build(INPUT + ip("x", "a", 'param { name: "w" }') + ip("y", "b", 'param { name: "w" }') + loss("x", "y"))
-    w, = net.learnable()
+    w, = net.params.params
     rng = np.random.RandomState(0)
     a, b = rng.randn(2, 2, 3).astype(np.float32)
     net.blobs["a"].data, net.blobs["b"].data = a, b
@@ -61,7 +61,7 @@ def test_sharing_that_cannot_be_is_refused(first, second, n, said):
 def test_a_sharer_may_give_what_the_owner_left_open():
     sharer = ip("y", "b", 'param { name: "w" lr_mult: 2 }')
     net = build(INPUT + ip("x", "a", 'param { name: "w" }') + sharer + loss("x", "y"))
-    assert [p.lr_mult for p in net.learnable()] == [2]
+    assert [p.lr_mult for p in net.params.params] == [2]
 
 
 def test_permissive_sharing_takes_another_shape_of_as_many_elements():
@@ -74,7 +74,7 @@ def test_permissive_sharing_takes_another_shape_of_as_many_elements():
 
 def test_all_parameters_lie_in_one_buffer_in_layer_order():
     net = build(INPUT + ip("x", "a") + ip("y", "x") + loss("y", "b"))
-    for param, place in zip(net.learnable(), net.params.slices):
+    for param, place in zip(net.params.params, net.params.slices):
         assert np.shares_memory(net.params.data, param.blob.data)
         assert np.array_equal(net.params.data[place], param.blob.data.reshape(-1))
         assert np.shares_memory(net.params.diff, param.blob.diff)

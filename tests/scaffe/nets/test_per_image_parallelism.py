@@ -9,7 +9,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.vision.pooling import Pooling
 from scaffe.nets.inference import per_image_parallelism
 from scaffe.nets.inference.passes import Inference
-from scaffe.nets.inference.per_image_prefix import find_per_image_prefix, images_at_once
+from scaffe.nets.inference.per_image_parallelism import find_per_image_prefix, images_at_once
 from tests.scaffe.nets.test_inference import add, agree, build, conv, expected, fill, norm, relu
 
 INPUT = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: {} dim: 4 dim: 9 dim: 8 }} }} }}'

@@ -108,7 +108,7 @@ def test_ssd300_learns_two_images_and_detects_two_hundred_boxes_in_each():
         net.clear_param_diffs()
         losses.append(net.forward_backward())
         assert all(net.node(name).layer.blobs[0].diff.any() for name in ("conv1", "norm", "norm_conf"))
-        for param in net.learnable():
+        for param in net.params.params:
             param.blob.data[...] -= 0.002 * param.blob.diff
     assert losses[-1] < 0.9 * losses[0]
     tested = build(ssd300(), TEST)

@@ -69,7 +69,7 @@ class SolverCalls(Calls):
         unfuse_backward(net.nodes)
         for index in range(len(net.nodes) - 1, -1, -1):
             net.backward(index, index)
-        for param in net.learnable():
+        for param in net.params.params:
             param.blob.diff[...] = RATE * param.lr_mult * param.blob.diff
             param.blob.data[...] -= param.blob.diff
         net.note_written()

@@ -20,7 +20,7 @@ from scaffe.layers.kernels import extents
 from scaffe.memory.plan.plan import Choice
 from scaffe.memory.problem import layer_groups, tensors
 from scaffe.proto import caffe_pb2
-from scaffe.training import histories
+from scaffe.training import updater
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
@@ -44,7 +44,7 @@ def build(communicator, folder, run, text="", **options):
     """A solver, and the tier that its net has, if it has one; None and None on a rank that is a server alone, which
     serves until the solver ends if it is told to."""
     strategy, algorithm, bucket = run
-    histories.MOST_BYTES = 1 << 14 if "memory" in options else 1 << 24  # many pieces, and one
+    updater.MOST_BYTES = 1 << 14 if "memory" in options else 1 << 24  # many pieces, and one
     param = text_format.Parse(f'{SOLVER} snapshot_prefix: "{folder}/x"', caffe_pb2.SolverParameter())
     text_format.Merge(text, param)
     text_format.Parse(NET, param.net_param)

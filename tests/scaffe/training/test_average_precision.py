@@ -8,7 +8,7 @@ import pytest
 from scaffe.collectives import Communicator
 from scaffe.errors import UserError
 from scaffe.proto import caffe_pb2
-from scaffe.training.observers.detection import VERSIONS, average_precision, check_version, class_precisions, detected
+from scaffe.training.observers.test import VERSIONS, average_precision, check_version, class_precisions, detected
 from tests.reference import detection as reference
 
 

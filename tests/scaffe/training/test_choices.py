@@ -10,7 +10,7 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey
 from scaffe.training.strategies import Roles, Strategy, choose_strategy, strategies
-from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, trainable_intervals
+from scaffe.training.strategies.transfers import auto_bucket_bytes, plan_buckets, trainable_intervals
 from tests.scaffe.runs import write_solver
 from tests.scaffe.training.test_timeline import NET
 

@@ -43,7 +43,7 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint, whole_parameters
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as tests_observer
-from scaffe.training.parameter_server.memory import MemoryAccounting
+from scaffe.training.parameter_server.options import MemoryAccounting
 from scaffe.training.solver import Observer
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun

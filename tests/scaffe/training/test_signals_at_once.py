@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaffe.training.observers import signals
-from scaffe.training.observers.signals import EFFECTS, Signals
+from scaffe.training.observers import snapshots
+from scaffe.training.observers.snapshots import EFFECTS, Signals
 
 
 def observed():
@@ -35,7 +35,7 @@ def test_none_is_lost_that_comes_within_anothers_handler(monkeypatch, outer):
                 observer._on_signal(inner.pop(), None)
             return EFFECTS.index(effect)
 
-    monkeypatch.setattr(signals, "EFFECTS", Interrupted(EFFECTS))
+    monkeypatch.setattr(snapshots, "EFFECTS", Interrupted(EFFECTS))
     observer._on_signal(outer, None)
     iterate(observer, solver)
     assert (solver.stopping, saved) == (True, [1])

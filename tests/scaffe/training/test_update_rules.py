@@ -11,7 +11,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels.cpu.threads import parallel, parts
 from scaffe.nets.flat_params import FlatParams, Param, offsets
 from scaffe.proto import caffe_pb2
-from scaffe.training.learning_rate import current_step, learning_rate
+from scaffe.training.learning_rate import Rates, learning_rate
 from scaffe.training.update_rules import update_rules
 from scaffe.training.updater import Updater
 from tests.reference.update_rules import decayed, rule_step
@@ -194,6 +194,9 @@ def test_a_sigmoid_far_from_its_step_is_flat(gamma, rate):
 
 def test_steps_of_the_policies():
     steps = solver('lr_policy: "multistep" stepvalue: 3 stepvalue: 9')
+    def current_step(param, iteration):
+        return Rates(param).kept(iteration)["current_step"]
+
     assert [current_step(steps, iteration) for iteration in (0, 3, 4, 9, 10)] == [0, 0, 1, 1, 2]  # as Caffe writes it
     assert current_step(solver('lr_policy: "fixed" stepvalue: 3'), 9) == 0
     assert [current_step(solver('lr_policy: "step" stepsize: 2'), iteration) for iteration in (0, 2, 3)] == [0, 0, 1]

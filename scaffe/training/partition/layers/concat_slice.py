@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,9 @@ Arrays = Sequence[np.ndarray | None]
 
 
 class ConcatSlice(Redistribution):
-    """What both layers do: bring own places of the parts to own places of the whole, and back.
+    """What both layers do: bring own places of the parts to own places of the whole, and back."""
 
-    Args:
-        param, context, group, cut: see Redistribution.
-        index_map: of the whole blobs.
-    """
-
+    sends_early = False  # pieces of several blobs travel together
     n_bottoms = n_tops = (1, None)
 
     def __init__(self, param: Any, context: Context, group: Group, index_map: IndexMap, cut: str) -> None:
@@ -34,32 +31,18 @@ class ConcatSlice(Redistribution):
                              for start, length in zip(index_map.starts, index_map.lengths, strict=False)]
         self.own_lengths = [len(range(length)[group.columns(length)]) for length in index_map.lengths]
 
-    def send_back(self, top: Blob) -> None:
-        """Nothing sets out early: pieces of several blobs travel together."""
-
-    def to_whole(self, parts: Arrays, whole: np.ndarray) -> None:
-        """Own of each part → own of the whole."""
-        wanted = [piece for piece in self._pieces if parts[piece.part] is not None]
-        self._bring(wanted, lambda piece: piece.part_rank, lambda piece: piece.whole_rank,
-                    lambda piece: self._in_part(parts, piece), lambda piece: self._in_whole(whole, piece))
-
-    def to_parts(self, whole: np.ndarray, parts: Arrays) -> None:
-        """Own of the whole → own of each part."""
-        wanted = [piece for piece in self._pieces if parts[piece.part] is not None]
-        self._bring(wanted, lambda piece: piece.whole_rank, lambda piece: piece.part_rank,
-                    lambda piece: self._in_whole(whole, piece), lambda piece: self._in_part(parts, piece))
-
-    def _bring(self, pieces: Sequence[Piece], source: Callable[[Piece], int], target: Callable[[Piece], int],
-               read: Callable[[Piece], np.ndarray], write: Callable[[Piece], np.ndarray]) -> None:
-        """Send every piece from its source to its target, one message a pair of ranks."""
+    def bring(self, parts: Arrays, whole: np.ndarray, back: bool = False) -> None:
+        """Own of each part → own of the whole, or ``back``: one message a pair of ranks."""
         me, to, coming = self.group.rank, dict[int, list[Piece]](), dict[int, list[Piece]]()
-        for piece in pieces:
-            if source(piece) == me == target(piece):
+        read, write = (partial(self._in_part, parts), partial(self._in_whole, whole))[::-1 if back else 1]
+        for piece in (piece for piece in self._pieces if parts[piece.part] is not None):
+            source, target = (piece.part_rank, piece.whole_rank)[::-1 if back else 1]
+            if source == me == target:
                 write(piece)[...] = read(piece)
-            elif source(piece) == me:
-                to.setdefault(target(piece), []).append(piece)
-            elif target(piece) == me:
-                coming.setdefault(source(piece), []).append(piece)
+            elif source == me:
+                to.setdefault(target, []).append(piece)
+            elif target == me:
+                coming.setdefault(source, []).append(piece)
         sent = {rank: np.concatenate([read(piece).reshape(-1) for piece in found]) for rank, found in to.items()}
         received = {rank: np.empty(sum(write(piece).size for piece in found), self.context.dtype)
                     for rank, found in coming.items()}
@@ -86,35 +69,29 @@ class ShardedConcat(ConcatSlice):
     """Concat along the axis that is cut: own places of each bottom → own places of the top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Send pieces of the bottoms to where the top has them."""
-        self.to_whole([self.front(blob.data) for blob in bottom], self.front(top[0].data))
+        self.bring([self.front(blob.data) for blob in bottom], self.front(top[0].data))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Send the gradient's pieces back."""
-        self.to_parts(self.front(top[0].diff), [self.front(blob.diff) if wanted else None
-                                                for blob, wanted in zip(bottom, propagate_down, strict=True)])
+        self.bring([self.front(blob.diff) if wanted else None
+                    for blob, wanted in zip(bottom, propagate_down, strict=True)], self.front(top[0].diff), back=True)
 
 
 class ShardedSlice(ConcatSlice):
     """Slice along the axis that is cut: own places of the bottom → own places of each top."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops."""
         for blob, length in zip(top, self.own_lengths, strict=True):
             blob.reshape(self.with_length(bottom[0].shape, length))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Send pieces of the bottom to where the tops have them."""
-        self.to_parts(self.front(bottom[0].data), [self.front(blob.data) for blob in top])
+        self.bring([self.front(blob.data) for blob in top], self.front(bottom[0].data), back=True)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Send the gradients' pieces back."""
         if propagate_down[0]:
-            self.to_whole([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
+            self.bring([self.front(blob.diff) for blob in top], self.front(bottom[0].diff))
 
 
 CONCAT_AND_SLICE: dict[str, Callable[..., ConcatSlice]] = {"Concat": ShardedConcat, "Slice": ShardedSlice}

@@ -18,14 +18,9 @@ from scaffe.training.partition.planner.windows import Windows
 class _Bordered(Redistribution):
     """What both layers know: which part of the axis each rank owns, and which part its outputs are computed from.
 
-    Args:
-        param, context, group, length: see Redistribution.
-        window: of the layer between.
-
     Attributes:
         reads, owns: of each rank, the places that it needs of the bottom, and those that it has.
         mine: what this one needs.
-        outputs: the layer's outputs that are this rank's.
         inside: those of them that need no halo.
     """
 
@@ -42,11 +37,8 @@ class _Bordered(Redistribution):
 class Halo(_Bordered):
     """Own part of an image → what own outputs need: neighbours' borders, and padding beyond the image.
 
-    Backward sends the gradients of borders back to their owners, which add them.
-
-    Attributes:
-        is_awaited: whether the reader calls ``arrive``, and computes before it what needs no borders.
-    """
+    Backward sends the gradients of borders back to their owners, which add them. ``is_awaited``: whether the reader
+    calls ``arrive``, and computes before it what needs no borders."""
 
     is_awaited = False
 
@@ -58,11 +50,9 @@ class Halo(_Bordered):
         self._received: dict[int, np.ndarray] = {}
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape(self.with_length(bottom[0].shape, self.mine.stop - self.mine.start))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Exchange borders, and copy the own part."""
         x, y, own = self.front(bottom[0].data), self.front(top[0].data), self.owns[self.group.rank]
         self._received = {rank: self._room(y, place) for rank, place in self._from.items()}
         sent = {rank: np.ascontiguousarray(x[:, moved(place, own.start)]) for rank, place in self._to.items()}
@@ -84,14 +74,12 @@ class Halo(_Bordered):
             y[:, moved(place, self.mine.start)] = self._received[rank]
 
     def start_back(self, top: Blob) -> Request:
-        """Return borders' gradients."""
         gy = self.front(top.diff)
         self._received = {rank: self._room(gy, place) for rank, place in self._to.items()}
         return self.group.iexchange({rank: np.ascontiguousarray(gy[:, moved(place, self.mine.start)])
                                      for rank, place in self._from.items()}, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own part's gradient, with what others add to it."""
         gx, gy, own = self.front(bottom.diff), self.front(top.diff), self.owns[self.group.rank]
         gx[...] = 0
         here = _common(own, self.mine)
@@ -111,14 +99,14 @@ class Halo(_Bordered):
 class Crop(_Bordered):
     """A layer's outputs for its own part and a halo → those of the own part."""
 
+    sends_early = False  # nothing travels
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         own = self.group.columns(self.window.outputs(self.length))
         self._kept = moved(own, self.window.first_output(self.mine))
         top[0].reshape(self.with_length(bottom[0].shape, own.stop - own.start))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy own part."""
         self.front(top[0].data)[...] = self.front(bottom[0].data)[:, self._kept]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -128,12 +116,8 @@ class Crop(_Bordered):
             gradient[...] = 0
             gradient[:, self._kept] = self.front(top[0].diff)
 
-    def send_back(self, top: Blob) -> None:
-        """Nothing travels."""
-
 
 def _common(one: slice, other: slice) -> slice:
-    """What two intervals have in common; one of no length if nothing."""
     start = max(one.start, other.start)
     return slice(start, max(min(one.stop, other.stop), start))
 

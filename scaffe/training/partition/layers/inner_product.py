@@ -28,8 +28,6 @@ class Chunk:
     """Some of the outputs.
 
     Attributes:
-        place: of the outputs.
-        plan: the product.
         mapping: holds the sums.
         coming: brings the gradient of others' images; None: it is here.
     """
@@ -55,9 +53,6 @@ class ProductByInputs(Layer):
     one's gradient is gathered. The results do not depend on when messages come.
 
     Args:
-        param: the whole layer's message.
-        context: the net's.
-        group: the ranks of the replica.
         gives_whole: whether the top lies whole (tests); there is no backward then.
 
     Attributes:
@@ -72,7 +67,6 @@ class ProductByInputs(Layer):
         self._group, self._gives_whole = group, gives_whole
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare own weights, and the bias."""
         p, k = self.param.inner_product_param, bottom[0].count(1)
         weights = self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), None)
         weights.kernel_order = weights.shape[1], 1
@@ -80,7 +74,6 @@ class ProductByInputs(Layer):
             self.add_blob((p.num_output,), None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and plan the products."""
         n_images, n_outputs = bottom[0].shape[0], self.param.inner_product_param.num_output
         n_chunks = self._n_chunks(n_images * n_outputs)
         places = [slice(*bounds(i, n_chunks, n_outputs)) for i in range(n_chunks)]
@@ -109,7 +102,7 @@ class ProductByInputs(Layer):
                 self._group.sum(chunk.sums)
                 y[:, chunk.place] = chunk.sums
             else:
-                requests.append(self._group.scatter_sum_started(chunk.sums))
+                requests.append(self._group.started("scatter_sum", chunk.sums))
         for chunk, request in zip(self.chunks, requests, strict=False):
             self._group.wait(request, f"sum {self.param.name}")
             y[:, chunk.place] = self._group.block(chunk.sums)
@@ -120,7 +113,7 @@ class ProductByInputs(Layer):
         """Gather the outputs' gradient, from which each rank computes those of its weights and inputs alone."""
         for chunk in self.chunks if propagate_down[0] or self.param_propagate_down[0] else ():
             self._group.block(chunk.sums)[...] = top[0].diff[:, chunk.place]
-            chunk.coming = self._group.gather_started(chunk.sums)
+            chunk.coming = self._group.started("gather", chunk.sums)
         if propagate_down[0]:
             self._backward_data(bottom[0])
             self.bottoms_written()
@@ -130,7 +123,6 @@ class ProductByInputs(Layer):
             self._backward_weights(bottom[0])
 
     def _backward_data(self, bottom: Blob) -> None:
-        """The sum over the outputs' chunks, in their order."""
         weights, gradient = weights_for_backward(self.blobs[0]), bottom.diff_flat
         for chunk in self.chunks:
             self._arrive(chunk)
@@ -152,7 +144,6 @@ class ProductByInputs(Layer):
         return weights if len(self.chunks) == 1 else weights[chunk.place]
 
     def _arrive(self, chunk: Chunk) -> None:
-        """Wait until the gradient is here of all images."""
         if chunk.coming is not None:
             self._group.wait(chunk.coming, f"gather {self.param.name}")
         chunk.coming = None
@@ -166,8 +157,6 @@ class GatherGemmOverlap(InnerProduct):
 
     Args:
         param: the rank's message, which counts own outputs.
-        context: the net's.
-        gather: brings the bottom.
 
     Attributes:
         pieces: images, and the plan of their product; from ``reshape`` on.
@@ -179,7 +168,6 @@ class GatherGemmOverlap(InnerProduct):
         gather.is_awaited = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """See InnerProduct."""
         super().reshape(bottom, top)
         p, n_images, group = self.param.inner_product_param, bottom[0].shape[0], self._gather.group
         own = slice(group.rank * n_images // group.n_ranks, (group.rank + 1) * n_images // group.n_ranks)
@@ -188,7 +176,6 @@ class GatherGemmOverlap(InnerProduct):
                        for rows in (own, slice(0, own.start), slice(own.stop, n_images)) if rows.start < rows.stop]
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """See InnerProduct."""
         if self._plain is not None or self._plain_top is not None:
             self._gather.arrive()
             super().forward(bottom, top, relu_slope)

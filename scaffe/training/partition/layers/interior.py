@@ -24,11 +24,9 @@ class Band:
     """Some of the places along the axis that is cut: a layer with blobs of its own.
 
     Attributes:
-        layer: computes them.
         reads: places of the whole bottom.
         makes: places of the whole top.
         kept: places of the layer's top that these are; the layer may compute some for the borders of the bottom too.
-        bottom, top: of the layer.
     """
 
     layer: Layer
@@ -49,9 +47,6 @@ class HaloOverlap(Layer):
 
     Args:
         param: the layer's message, without padding of rows.
-        context: the net's.
-        make: makes a layer of the message's type.
-        halo: brings the bottom.
 
     Attributes:
         bands: the interior, and then the borders; from ``setup`` on.
@@ -107,7 +102,6 @@ class HaloOverlap(Layer):
         return band
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         for band in self.bands:
             n_read = band.reads.stop - band.reads.start
             band.bottom.reshape(self._halo.with_length(bottom[0].shape, n_read))
@@ -120,11 +114,9 @@ class HaloOverlap(Layer):
         return all(band.layer.fuse(following) for band in self.bands)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The interior, and then the borders."""
         self._forward(bottom[0], top[0], lambda band: band.layer.forward([band.bottom], [band.top]))
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """See Layer."""
         self._forward(bottom[0], top[0], lambda band: band.layer.forward_fused([band.bottom], [band.top]))
 
     def _forward(self, bottom: Blob, top: Blob, run: Callable[[Band], None]) -> None:
@@ -140,7 +132,6 @@ class HaloOverlap(Layer):
         self._halo.arrive(bottom)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The borders, and then the interior."""
         if propagate_down[0]:
             bottom[0].diff_flat[...] = 0
         for band in self.bands[1:]:

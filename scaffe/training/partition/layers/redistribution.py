@@ -26,12 +26,11 @@ class Redistribution(Layer):
     """The base of all redistributions: the ranks, and how the blob is cut.
 
     Args:
-        param: names the layer and its blobs.
-        context: the net's.
-        group: the ranks of the replica.
         length: of the whole blob along the axis that is cut; 0 where the bottom says it.
         cut: a key of AXES.
     """
+
+    sends_early = True  # whether the top's gradient may set out before ``backward``
 
     def __init__(self, param: Any, context: Context, group: Group, length: int = 0, cut: str = COLUMNS) -> None:
         super().__init__(param, context)
@@ -47,14 +46,13 @@ class Redistribution(Layer):
 
     def send_back(self, top: Blob) -> None:
         """Start to send the top's gradient, which is complete. Its writer may call this, and compute meanwhile."""
-        self._under_way = self.start_back(top)
+        if self.sends_early:
+            self._under_way = self.start_back(top)
 
     def start_back(self, top: Blob) -> Request:
-        """Start to send the top's gradient."""
         raise NotImplementedError
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Write the bottom's gradient, which has come."""
         raise NotImplementedError
 
     def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -72,7 +70,6 @@ class Redistribution(Layer):
 
     @property
     def n_own(self) -> int:
-        """How many of the axis' places this rank has."""
         place = self.place()
         return int(place.stop - place.start)
 
@@ -86,18 +83,15 @@ class Redistribution(Layer):
         return (n_ranks, shape[0], -(-self.length // n_ranks), *shape[1:axis], *shape[axis + 1:])
 
     def blocks(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Room for these blocks, zeros."""
         return np.zeros(self.blocks_shape(shape), self.context.dtype)
 
     def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
-        """Write each rank's part of a blob to its block."""
         whole = self.front(whole)
         for rank, block in enumerate(blocks):
             place = self.place(rank)
             block[:, :place.stop - place.start] = whole[:, place]
 
     def join(self, blocks: np.ndarray, whole: np.ndarray) -> None:
-        """Write each rank's block to its part of a blob."""
         whole = self.front(whole)
         for rank, block in enumerate(blocks):
             place = self.place(rank)
@@ -115,21 +109,16 @@ class Redistribution(Layer):
 
 
 class RowsToWhole(Redistribution):
-    """Every rank's images to all ranks: (b, ...) → (G, ...).
-
-    Attributes:
-        is_awaited: whether the reader calls ``arrive``, and computes before it what needs own images alone.
-    """
+    """Every rank's images to all ranks: (b, ...) → (G, ...). ``is_awaited``: whether the reader calls ``arrive``, and
+    computes before it what needs own images alone."""
 
     is_awaited = False
     _coming: Request | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """All-gather."""
         self.group.block(top[0].data_flat)[...] = bottom[0].data_flat
         if self.is_awaited:
             self._coming = self.group.igather(top[0].data_flat)
@@ -137,17 +126,14 @@ class RowsToWhole(Redistribution):
             self.group.gather(top[0].data_flat)
 
     def arrive(self) -> None:
-        """Wait for other ranks' images."""
         if self._coming is not None:
             self.group.wait(self._coming, f"gather {self.param.name}")
         self._coming = None
 
     def start_back(self, top: Blob) -> Request:
-        """Reduce-scatter the partial gradients."""
         return self.group.iscatter_sum(top.diff_flat)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own images' sums."""
         bottom.diff_flat[...] = self.group.block(top.diff_flat)
 
 
@@ -155,24 +141,20 @@ class CutToWhole(Redistribution):
     """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         shape = self.with_length(bottom[0].shape, self.length)
         self._blocks = SharedMapping(self.group, self.blocks_shape(shape), self.context.dtype)
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """All-gather."""
         self._own()[...] = self.front(bottom[0].data)
         self.group.gather(self._blocks.array)
         self.join(self._blocks.array, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
-        """Reduce-scatter the partial gradients."""
         self.split(top.diff, self._blocks.array)
         return self.group.iscatter_sum(self._blocks.array)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own part's sums."""
         self.front(bottom.diff)[...] = self._own()
 
     def _own(self) -> np.ndarray:
@@ -183,7 +165,6 @@ class RowsToCut(Redistribution):
     """All of own images for own part of all images: (b, ...) → (G, own, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         self._shape = self.whole_shape(bottom[0].shape)
         self.length = self._shape[AXES[self._cut]]
         n_images, *rest = self.with_length(self._shape, self.n_own)
@@ -191,18 +172,15 @@ class RowsToCut(Redistribution):
         self._sent, self._received = self.blocks(self._shape), self.blocks(self._shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Exchange blocks with every rank."""
         self.split(bottom[0].data.reshape(self._shape), self._sent)
         self.group.swap(self._sent, self._received)
         self.put_rows(self._received, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
-        """Exchange the gradient's blocks back."""
         self.take_rows(top.diff, self._sent)
         return self.group.iswap(self._sent, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own images' gradient."""
         gradient = np.empty(self._shape, self.context.dtype)
         self.join(self._received, gradient)
         bottom.diff[...] = gradient.reshape(bottom.shape)
@@ -212,43 +190,36 @@ class CutToRows(Redistribution):
     """Own part of all images for all of own images: (G, own, ...) → (b, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         n_images, *rest = self.with_length(bottom[0].shape, self.length)
         shape = (n_images // self.group.n_ranks, *rest)
         top[0].reshape(shape)
         self._sent, self._received = self.blocks(shape), self.blocks(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Exchange blocks with every rank."""
         self.take_rows(bottom[0].data, self._sent)
         self.group.swap(self._sent, self._received)
         self.join(self._received, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
-        """Exchange the gradient's blocks back."""
         self.split(top.diff, self._sent)
         return self.group.iswap(self._sent, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
-        """Own part's gradient."""
         self.put_rows(self._received, bottom.diff)
 
 
 class WholeToCut(Redistribution):
     """Own part of what every rank has: (G, ...) → (G, own, ...). In tests alone, so without a gradient."""
 
+    sends_early = False
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         self._shape = self.whole_shape(bottom[0].shape)
         self.length = self._shape[AXES[self._cut]]
         top[0].reshape(self.with_length(self._shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy."""
         self.front(top[0].data)[...] = self.front(bottom[0].data.reshape(self._shape))[:, self.place()]
-
-    def send_back(self, top: Blob) -> None:
-        """Nothing."""
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.nets.parts import Portion
+from scaffe.nets.net_layer import Portion
 from scaffe.training.partition.layers.redistribution import Redistribution
 from scaffe.training.partition.sharding import ONE, ROWS, WHOLE
 
@@ -19,14 +19,7 @@ FILLED = ("inner_product_param", "convolution_param", "local_convolution_param",
 
 class Absent(Layer):
     """Stands for a layer on the ranks that do not have it: shapes are the layer's, memory is never touched.
-
-    Args:
-        param: the layer's message, without fillers.
-        context: the net's.
-
-    Attributes:
-        whole_shapes: of the parameters, of which there is nothing here.
-    """
+    ``whole_shapes``: of the parameters, of which there is nothing here."""
 
     n_bottoms = n_tops = (1, None)
 
@@ -69,12 +62,7 @@ class Absent(Layer):
 
 
 def single_rank_portions(layer: Any, made: Layer) -> list[tuple[Portion, Any]]:
-    """The portion of each parameter that a rank has, with the filler of the whole.
-
-    Args:
-        layer: the whole layer's message.
-        made: the rank's layer.
-    """
+    """The portion of each parameter that a rank has, with the filler of the whole."""
     is_here = not isinstance(made, Absent)
     shapes = made.whole_shapes if isinstance(made, Absent) else [blob.shape for blob in made.blobs]
     options = next((getattr(layer, field) for field in FILLED if layer.HasField(field)), None)
@@ -91,8 +79,7 @@ def single_rank_portion(shape: tuple[int, ...], is_here: bool) -> Portion:
 class _SingleRankRedistribution(Redistribution):
     """The base of these redistributions: the first rank's blob has all images, that of others is never touched."""
 
-    def send_back(self, top: Blob) -> None:
-        """Nothing is sent early: ranks without the layer cannot tell when."""
+    sends_early = False  # ranks without the layer cannot tell when
 
     @property
     def _is_first(self) -> bool:
@@ -117,15 +104,12 @@ class RowsToOne(_SingleRankRedistribution):
     """Every rank's images to the first rank: (b, ...) → (G, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Gather."""
         self._gather(bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Scatter the gradient."""
         if propagate_down[0]:
             self._scatter(top[0].diff_flat, bottom[0].diff_flat)
 
@@ -134,15 +118,12 @@ class OneToRows(_SingleRankRedistribution):
     """Every rank's images from the first rank: (G, ...) → (b, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape((bottom[0].shape[0] // self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Scatter."""
         self._scatter(bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather the gradient."""
         if propagate_down[0]:
             self._gather(top[0].diff_flat, bottom[0].diff_flat)
 
@@ -151,11 +132,9 @@ class OneToWhole(_SingleRankRedistribution):
     """All images from the first rank to all ranks: (G, ...) → (G, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top."""
         top[0].reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Broadcast."""
         if self._is_first:
             top[0].data_flat[...] = bottom[0].data_flat
         self.group.communicator.bcast(top[0].data_flat, FIRST)
@@ -172,7 +151,6 @@ class WholeToOne(OneToWhole):
     """What every rank has, on the first rank alone. In tests, so without a gradient."""
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy."""
         if self._is_first:
             top[0].data_flat[...] = bottom[0].data_flat
 

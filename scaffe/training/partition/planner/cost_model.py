@@ -6,20 +6,8 @@ from dataclasses import dataclass
 from math import ceil, inf, log2
 
 from scaffe.collectives.model.machine import Machine
+from scaffe.training.partition import sharding as s
 from scaffe.training.partition.planner.shapes import LayerShape
-from scaffe.training.partition.sharding import (
-    BY_BANDS,
-    CLASSES,
-    INPUTS,
-    ONE,
-    ONE_RANK,
-    OUTPUTS,
-    REPLICATED,
-    ROWS,
-    WHOLE,
-    redistribution_steps,
-    sharding_of,
-)
 
 ITEM = 4  # bytes of a float32
 
@@ -45,12 +33,8 @@ class Ranks:
     """The ranks of a job, on their nodes in order, and how fast they are.
 
     Attributes:
-        n_ranks: all of them.
         n_partitions: the ranks of a replica, which have consecutive numbers; divides ``n_ranks``.
-        n_images: of one rank.
         ranks_per_node: ranks of a node; they share its network ports.
-        machine: links, sums and overheads.
-        multiply_adds_per_second: of one rank.
         update_bandwidth: bytes of parameters that a rank updates a second.
         copy_bandwidth: bytes that a rank packs a second.
     """
@@ -73,7 +57,6 @@ class Ranks:
         """The cost of a rank's messages among ranks whose numbers span so many.
 
         Args:
-            n_bytes: of all its messages.
             n_messages: that follow one another.
             span: consecutive ranks, from the first of a node on.
             is_summed: whether it adds what it receives, as much as it sends.
@@ -95,7 +78,7 @@ def layer_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
     """The cost of a layer, without its bottoms' redistributions."""
     cost = Cost(0.0, compute_seconds(layer, kind, ranks) + update_seconds(layer, kind, ranks))
     cost += gradient_sum_cost(layer, kind, ranks) + replica_sum_cost(layer, kind, ranks)
-    for direction in range(1 + (kind == INPUTS or any(layer.wants_gradient))):
+    for direction in range(1 + (kind == s.INPUTS or any(layer.wants_gradient))):
         cost += exchange_cost(layer, kind, ranks, bool(direction))
     return cost
 
@@ -113,7 +96,7 @@ def update_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
 
 def gradient_sum_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
     """The cost of summing a layer's gradients over a replica's ranks; none where each has its own part."""
-    if sharding_of(layer.type, kind).splits_parameters:
+    if s.sharding_of(layer.type, kind).splits_parameters:
         return Cost()
     return _all_reduce(layer.n_parameters * ITEM, ranks.n_partitions, ranks.n_partitions, ranks)
 
@@ -125,7 +108,7 @@ def replica_sum_cost(layer: LayerShape, kind: str, ranks: Ranks) -> Cost:
 
 def _own_bytes(layer: LayerShape, kind: str, ranks: Ranks) -> float:
     """Of a rank's parameters of a layer."""
-    share = 1 / ranks.n_partitions if sharding_of(layer.type, kind).splits_parameters else 1
+    share = 1 / ranks.n_partitions if s.sharding_of(layer.type, kind).splits_parameters else 1
     return layer.n_parameters * ITEM * share
 
 
@@ -134,13 +117,13 @@ def exchange_cost(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool)
     k, cost = ranks.n_partitions, Cost()
     if k == 1:
         return cost
-    if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
+    if kind == s.INPUTS:  # partial sums are scattered, the gradient is gathered
         cost += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, _rounds(k), k, is_summed=not is_backward)
     if is_backward and not any(layer.wants_gradient):
         return cost
-    if kind == CLASSES and not is_backward:  # the largest score, the sum, the score of the label
+    if kind == s.CLASSES and not is_backward:  # the largest score, the sum, the score of the label
         cost += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
-    if layer.type == "BatchNorm" and kind in (REPLICATED, BY_BANDS):  # statistics, and what their gradient needs
+    if layer.type == "BatchNorm" and kind in (s.REPLICATED, s.BY_BANDS):  # statistics, and what their gradient needs
         cost += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
     share = layer.shares.get(kind)
     if share is not None and share.halo:  # to both neighbours; all of it goes at once
@@ -153,9 +136,9 @@ def exchange_cost(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool)
 def redistribution_cost(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Cost:
     """A blob of ``width`` elements an image in another layout, and its gradient back."""
     k, times, cost = ranks.n_partitions, 1 + with_gradient, Cost()
-    for step in redistribution_steps(lies, needed, ROWS) if k > 1 else ():
-        elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
-        cost += ranks.move(elems * ITEM * times, (_rounds(k) if WHOLE in step else k - 1) * times, k)
+    for step in s.redistribution_steps(lies, needed, s.ROWS) if k > 1 else ():
+        elems = (k - 1) * ranks.n_images * width / (k if {s.WHOLE, s.ONE}.isdisjoint(step) else 1)
+        cost += ranks.move(elems * ITEM * times, (_rounds(k) if s.WHOLE in step else k - 1) * times, k)
     return cost
 
 
@@ -166,9 +149,9 @@ def _rounds(n: int) -> int:
 
 def _largest(layer: LayerShape, kind: str, k: int) -> float:
     """The largest share of a layer that a rank has, of columns that k does not divide."""
-    if kind == ONE_RANK:
+    if kind == s.ONE_RANK:
         return 1.0
-    n_columns = {OUTPUTS: layer.n_outputs, INPUTS: layer.widths[0] if layer.widths else 0}.get(kind, 0)
+    n_columns = {s.OUTPUTS: layer.n_outputs, s.INPUTS: layer.widths[0] if layer.widths else 0}.get(kind, 0)
     if kind in layer.shares:
         n_columns = layer.shares[kind].length
     return ceil(n_columns / k) / n_columns if n_columns else 1 / k

@@ -20,8 +20,6 @@ class Piece:
     """Places that one rank has of a part, and one rank, often another, of the whole.
 
     Attributes:
-        part: its number.
-        part_rank, whole_rank: who has it.
         start, stop: its places, counted in the whole.
     """
 
@@ -35,11 +33,7 @@ class Piece:
 @dataclass(frozen=True)
 class IndexMap:
     """Maps parts to the whole that they make up, one behind the other, where each and the whole are cut for the ranks.
-
-    Attributes:
-        lengths: of the parts.
-        area: elements of an image at each place.
-    """
+    ``area``: elements of an image at each place."""
 
     lengths: tuple[int, ...]
     area: int = 1
@@ -48,10 +42,6 @@ class IndexMap:
     def starts(self) -> list[int]:
         """Where each part begins in the whole, and the end."""
         return list(accumulate(self.lengths, initial=0))
-
-    def tops_of(self, layer_type: str) -> tuple[int, ...]:
-        """The lengths of a Concat's or Slice's tops."""
-        return (sum(self.lengths),) if layer_type == "Concat" else self.lengths
 
     def pieces(self, n_ranks: int) -> list[Piece]:
         """All pieces, in the order of the whole."""

@@ -6,25 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scaffe.nets.parts import Portion
+from scaffe.nets.net_layer import Portion
+from scaffe.training.partition import sharding as s
 from scaffe.training.partition.planner.image_shares import ELEMENTWISE
 from scaffe.training.partition.planner.shapes import splits_classes
 from scaffe.training.partition.planner.windows import Windows, window_of, without_padding
-from scaffe.training.partition.sharding import (
-    BY_CHANNELS,
-    BY_COLUMNS,
-    CLASSES,
-    COLUMNS,
-    COMMON_LAYOUT,
-    HALO,
-    INPUTS,
-    OUTPUTS,
-    REPLICATED,
-    ROWS,
-    WHOLE,
-    redistribution_steps,
-    sharding_of,
-)
 
 EVERYTHING = slice(None)
 Columns = Callable[[int], slice]
@@ -38,28 +24,22 @@ LEARNED = ("InnerProduct", "Convolution", "Deconvolution", "LocalConvolution", "
 
 
 def portions(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...]], columns: Columns) -> Found:
-    """The portions of a layer's parameters.
+    """The portions of a layer's parameters. Returns one entry a parameter; none where all parameters are whole.
 
     Args:
-        layer: the whole layer's message.
-        kind: how it is shared.
         length: of the whole bottom along the axis that is cut; any number where it is not.
         shapes: of the parameters that the rank has.
-        columns: the rank's part of an axis.
-
-    Returns:
-        one entry a parameter; none where all parameters are whole.
     """
     if layer.type == "InnerProduct":
         p = layer.inner_product_param
-        return _of_product(p, kind, length, shapes, columns) if kind in (OUTPUTS, INPUTS) else []
-    if layer.type in ("Convolution", "Deconvolution") and kind in (OUTPUTS, BY_CHANNELS):
+        return _of_product(p, kind, length, shapes, columns) if kind in (s.OUTPUTS, s.INPUTS) else []
+    if layer.type in ("Convolution", "Deconvolution") and kind in (s.OUTPUTS, s.BY_CHANNELS):
         return _of_filters(layer, kind, length, shapes, columns)
     if layer.type == "LocalConvolution" and (window := window_of(layer, kind)) is not None:
         p, n_rows = layer.local_convolution_param, window.outputs(length)
         return [(_cut(shape, 0, n_rows, columns), filler)
                 for shape, filler in zip(shapes, (p.weight_filler, p.bias_filler), strict=False)]
-    if kind == BY_CHANNELS and layer.type in _PER_CHANNEL:
+    if kind == s.BY_CHANNELS and layer.type in _PER_CHANNEL:
         fillers = _PER_CHANNEL[layer.type](layer)
         return [(_cut(shape, 0, length, columns) if shape and i < 2 else Portion(shape, (EVERYTHING,) * len(shape)),
                  filler) for i, (shape, filler) in enumerate(zip(shapes, fillers, strict=False))]
@@ -67,9 +47,9 @@ def portions(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...
 
 
 def _of_product(p: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...]], columns: Columns) -> Found:
-    n_inputs = length if kind == INPUTS else shapes[0][0 if p.transpose else 1]
-    outputs = columns(p.num_output) if kind == OUTPUTS else EVERYTHING
-    inputs = columns(n_inputs) if kind == INPUTS else EVERYTHING
+    n_inputs = length if kind == s.INPUTS else shapes[0][0 if p.transpose else 1]
+    outputs = columns(p.num_output) if kind == s.OUTPUTS else EVERYTHING
+    inputs = columns(n_inputs) if kind == s.INPUTS else EVERYTHING
     weights = Portion((p.num_output, n_inputs), (outputs, inputs))
     if p.transpose:
         weights = Portion((n_inputs, p.num_output), (inputs, outputs))
@@ -82,7 +62,7 @@ def _of_filters(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, 
     p = layer.convolution_param
     if layer.type == "Convolution":
         weights = _cut(shapes[0], 0, p.num_output, columns)
-    elif kind == OUTPUTS:
+    elif kind == s.OUTPUTS:
         weights = _cut(shapes[0], 1, p.num_output, columns)
     else:
         weights = _cut(shapes[0], 0, length, columns)
@@ -115,12 +95,7 @@ MOVE = "Move"
 
 @dataclass
 class BlobLayout:
-    """The layout of one blob while layers are rewritten.
-
-    Attributes:
-        name: of the blob now, after its last move.
-        how: in rows, in columns, or whole.
-    """
+    """The layout of one blob while layers are rewritten. ``how``: in rows, in columns, or whole."""
 
     name: str
     how: str
@@ -131,8 +106,6 @@ class Rewritten:
     """One rank's net.
 
     Attributes:
-        message: the NetParameter.
-        shardings: layer name → kind, in this net.
         redistributions: name of a layer between → (how its bottom lies, how its top lies).
         windows: name of a layer between that exchanges or crops halos, and of the layer with the windows → these.
     """
@@ -152,27 +125,26 @@ def rewrite(message: Any, shardings: Mapping[str, str], is_training: bool) -> Re
     Args:
         message: a NetParameter with Split layers, as ``graph.prepare`` makes it; left as it is.
         shardings: layer name → kind in training; other layers are replicated, in tests they follow their bottoms.
-        is_training: whether the net is trained.
     """
     made = Rewritten(type(message)())
     made.message.CopyFrom(message)
     del made.message.layer[:]
-    common = ROWS if is_training else WHOLE
+    common = s.ROWS if is_training else s.WHOLE
     lying: dict[str, BlobLayout] = {}
     for original in message.layer:
         bottoms = [lying.get(name, BlobLayout(name, common)) for name in original.bottom]
-        kind = (shardings.get(original.name, REPLICATED) if is_training else
+        kind = (shardings.get(original.name, s.REPLICATED) if is_training else
                 _sharding_in_tests(original, bottoms, shardings))
-        sharding, layer = sharding_of(original.type, kind), type(original)()
+        sharding, layer = s.sharding_of(original.type, kind), type(original)()
         layer.CopyFrom(original)
         for i, (name, bottom) in enumerate(zip(original.bottom, bottoms, strict=True)):
-            wanted = common if sharding.need(i) == ROWS else sharding.need(i)
-            for needed in redistribution_steps(bottom.how, wanted, common):
+            wanted = common if sharding.need(i) == s.ROWS else sharding.need(i)
+            for needed in s.redistribution_steps(bottom.how, wanted, common):
                 _move(made, original, f"{original.name}_{i}_{needed[1]}", bottom, needed[1])
             layer.bottom[i] = bottom.name
             lying[name] = bottom
         made.shardings[layer.name] = kind
-        _name_tops(layer, original, common if sharding.gives == ROWS else sharding.gives, lying)
+        _name_tops(layer, original, common if sharding.gives == s.ROWS else sharding.gives, lying)
         _add(made, layer, window_of(original, kind))
     return made
 
@@ -184,7 +156,7 @@ def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
         return
     cut, name, tops = window.cut, layer.name, list(layer.top)
     bottom = BlobLayout(layer.bottom[0], cut)
-    _move(made, layer, f"{name}_{HALO}", bottom, HALO, window)
+    _move(made, layer, f"{name}_{s.HALO}", bottom, s.HALO, window)
     layer.bottom[0] = bottom.name
     made.windows[name] = window
     if window.brings_padding:
@@ -196,20 +168,20 @@ def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
     layer.top[0] = wide
     made.message.layer.append(layer)
     made.message.layer.append(type(layer)(name=between, type=MOVE, bottom=[wide], top=tops, phase=layer.phase))
-    made.redistributions[between], made.windows[between] = (HALO, cut), window
+    made.redistributions[between], made.windows[between] = (s.HALO, cut), window
 
 
 def _sharding_in_tests(layer: Any, bottoms: list[BlobLayout], shardings: Mapping[str, str]) -> str:
     """That of training where parameters are split, or the bottoms lie so; others follow bottoms that lie in columns."""
-    kind = shardings.get(layer.name, REPLICATED)
-    if sharding_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
+    kind = shardings.get(layer.name, s.REPLICATED)
+    if s.sharding_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
         return kind
-    if kind in COMMON_LAYOUT and all(bottom.how == COMMON_LAYOUT[kind] for bottom in bottoms):
+    if kind in s.COMMON_LAYOUT and all(bottom.how == s.COMMON_LAYOUT[kind] for bottom in bottoms):
         return kind
-    if splits_classes(layer) and bottoms[0].how == COLUMNS:
-        return CLASSES
-    follows = layer.type in ELEMENTWISE and all(bottom.how == COLUMNS for bottom in bottoms)
-    return BY_COLUMNS if follows else REPLICATED
+    if splits_classes(layer) and bottoms[0].how == s.COLUMNS:
+        return s.CLASSES
+    follows = layer.type in ELEMENTWISE and all(bottom.how == s.COLUMNS for bottom in bottoms)
+    return s.BY_COLUMNS if follows else s.REPLICATED
 
 
 def _move(made: Rewritten, reader: Any, name: str, bottom: BlobLayout, needed: str,

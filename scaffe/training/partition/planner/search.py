@@ -25,7 +25,6 @@ class Plan:
 
     Attributes:
         n_ranks, n_partitions: all ranks, and those of one replica.
-        shardings: layer name → kind.
         costs: layer name → what the layer costs, the moves of its bottoms included.
     """
 
@@ -86,10 +85,7 @@ class _LayerSharding:
 
 def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
     """The fastest plan with so many partitions; of equal ones that with the earlier kinds of ``LayerShape.shardings``.
-
-    Raises:
-        UserError: a layer is pinned to what it cannot do.
-    """
+    Raises UserError if a layer is pinned to what it cannot do."""
     kept: dict[Open, _Partial] = {(): _Partial()}
     for layer in layers:
         reached: dict[Open, _Partial] = {}

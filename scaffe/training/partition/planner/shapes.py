@@ -36,7 +36,6 @@ class LayerShape:
         name, type, bottoms, tops: as in the prototxt, Split layers included: a blob has one reader.
         shardings: the ways in which it can be shared, best known first: ``REPLICATED`` always.
         widths: elements of each bottom an image.
-        n_parameters: learnable elements.
         n_outputs: elements of the first top an image.
         multiply_adds: of one image, forward and backward.
         wants_gradient: for each bottom, whether backward writes its gradient.
@@ -63,10 +62,7 @@ class LayerShape:
 
     def allowed(self, n_partitions: int) -> tuple[str, ...]:
         """The kinds that it may have among so many ranks.
-
-        Raises:
-            UserError: it is pinned to what it cannot do, or to another number of ranks.
-        """
+        Raises UserError if it is pinned to what it cannot do, or to another number of ranks."""
         if n_partitions == 1:
             return (REPLICATED,)
         if self.pinned_partitions not in (0, n_partitions):

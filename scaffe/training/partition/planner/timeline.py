@@ -39,7 +39,6 @@ class Step:
         chunks: in which it is computed, each exchanged by itself.
         given: of its parameters' way from the replicas.
         summed: of its gradients' sums.
-        update: of its parameters.
         is_early: whether its bottoms' gradients set out before its parameters' are computed.
     """
 
@@ -75,7 +74,6 @@ class Port:
         return self.busy
 
     def post(self, at: float, whose: str, seconds: float) -> None:
-        """Send when there is time."""
         self._advance(at)
         self.queue.append((whose, seconds))
 
@@ -101,14 +99,8 @@ class Port:
 
 
 def iteration_seconds(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks, is_still: bool = False) -> float:
-    """Seconds of an iteration of a plan.
-
-    Args:
-        layers: of the net.
-        plan: of these layers, for these ranks.
-        ranks: with the plan's number of partitions.
-        is_still: whether layers compute nothing while what lies between them travels.
-    """
+    """Seconds of an iteration of a plan. ``is_still``: whether layers compute nothing while what lies between them
+    travels."""
     steps, port, now = list(_steps(layers, plan, ranks)), Port(), 0.0
     if is_still:
         steps = [replace(step, independent=0.0, chunks=1, is_early=False) for step in steps]
@@ -156,7 +148,6 @@ def _backward(step: Step, port: Port, now: float) -> float:
 
 
 def _steps(layers: Sequence[LayerShape], plan: Plan, ranks: Ranks) -> Iterator[Step]:
-    """Every layer's."""
     lying: dict[str, str] = {}
     for layer in layers:
         kind = plan.shardings[layer.name]
@@ -180,7 +171,6 @@ def _step(layer: LayerShape, kind: str, ranks: Ranks, moved: tuple[float, float]
 
 
 def _independent(layer: LayerShape, kind: str, ranks: Ranks, lies: Sequence[str]) -> float:
-    """The part of forward that needs nothing of other ranks."""
     k = ranks.n_partitions
     if layer.type == "InnerProduct" and kind == OUTPUTS and lies[0] == ROWS:
         return 1 / k  # own images

@@ -24,14 +24,12 @@ class Window:
     """A layer's windows along the axis that is cut.
 
     Attributes:
-        cut: of the blob.
         extent: elements from a window's first to its last.
         stride: from one window to the next.
         pad: elements in front of the first element, and behind the last one.
         outputs: length of a bottom → windows.
         crops: whether the layer itself deals with borders. Then the halo has no padding, and what the layer computes
             of the halo is cut off.
-        padding: the value of padding elements.
     """
 
     cut: str
@@ -62,12 +60,7 @@ class Window:
 
     def inside(self, outputs: slice, own: slice, length: int) -> slice:
         """Those of some outputs that are computed from own elements and padding alone; of no length if none is.
-
-        Args:
-            outputs: neighbours.
-            own: the elements that the rank has.
-            length: of the whole bottom.
-        """
+        ``own``: the elements that the rank has."""
         start, stop = outputs.start, outputs.stop
         if own.start > 0:
             start = max(start, -(-(own.start + self.pad) // self.stride))
@@ -99,16 +92,13 @@ class Spread:
     padding = 0.0
 
     def outputs(self, length: int) -> int:
-        """Outputs of a bottom of a length."""
         return (length - 1) * self.stride + self.extent - 2 * self.pad
 
     @property
     def halo(self) -> int:
-        """See Window."""
         return -(-self.extent // self.stride) - 1
 
     def reads(self, outputs: slice, length: int) -> slice:
-        """See Window."""
         start = -(-(outputs.start + self.pad - self.extent + 1) // self.stride)
         return slice(max(start, 0), min((outputs.stop - 1 + self.pad) // self.stride + 1, length))
 
@@ -117,7 +107,6 @@ class Spread:
         return slice(outputs.start, outputs.start)
 
     def first_output(self, reads: slice) -> int:
-        """See Window."""
         return int(reads.start * self.stride - self.pad)
 
 
@@ -125,12 +114,8 @@ Windows = Window | Spread
 
 
 def window_of(layer: Any, kind: str) -> Windows | None:
-    """The windows of a layer that is cut in a way; None where each output needs its own element alone.
-
-    Args:
-        layer: the LayerParameter message, of four-axis images.
-        kind: how the ranks share it.
-    """
+    """The windows of a layer that is cut in a way; None where each output needs its own element alone. ``layer``: the
+    LayerParameter message, of four-axis images."""
     if layer.type == "LRN":
         within = layer.lrn_param.norm_region == WITHIN_CHANNEL
         n = layer.lrn_param.local_size
@@ -144,7 +129,8 @@ def window_of(layer: Any, kind: str) -> Windows | None:
     if layer.type in WINDOWED:
         return _of_convolution(filter_options(layer))
     if layer.type == "Deconvolution":
-        return _of_deconvolution(layer.convolution_param)
+        kernel, stride, pad, dilation = (numbers[0] for numbers in conv_geometry(layer.convolution_param, 2))
+        return Spread(dilation * (kernel - 1) + 1, stride, pad)
     return _of_pooling(layer.pooling_param) if layer.type == "Pooling" else None
 
 
@@ -174,11 +160,6 @@ def _of_convolution(p: Any) -> Window:
         return ConvSpec((1, 1, length), 1, kernel, stride, pad, dilation).out_spatial[0]
 
     return Window(BANDS, dilation[0] * (kernel[0] - 1) + 1, stride[0], pad[0], outputs)
-
-
-def _of_deconvolution(p: Any) -> Spread:
-    kernel, stride, pad, dilation = (numbers[0] for numbers in conv_geometry(p, 2))
-    return Spread(dilation * (kernel - 1) + 1, stride, pad)
 
 
 def _of_pooling(p: Any) -> Window:

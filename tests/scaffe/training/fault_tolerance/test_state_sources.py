@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from scaffe.training.fault_tolerance.state_sources import neighbours, parts
+from scaffe.training.fault_tolerance.recoverable import neighbours, parts
 
 
 def owned_by(rank):

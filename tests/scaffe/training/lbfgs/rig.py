@@ -4,10 +4,9 @@ import numpy as np
 
 from scaffe.collectives.server.vectors import commands as c
 from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
-from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.descent import Lbfgs, Pairs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Orthantwise, Run, Smooth, first_commands
-from scaffe.training.lbfgs.two_loop import Pairs
 
 EXACT = Rules(noise=1e-15)
 

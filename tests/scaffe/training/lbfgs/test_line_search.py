@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from scaffe.training.lbfgs.descent import Pairs
 from scaffe.training.lbfgs.line_search import Backtrack, Point, Rules, Wolfe, cubic
-from scaffe.training.lbfgs.two_loop import Pairs
 
 STEPS = [1e-3, 0.1, 1.0, 30.0]
 

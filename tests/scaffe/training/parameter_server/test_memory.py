@@ -5,8 +5,7 @@ import pytest
 from scaffe.collectives.server.protocol.mailbox import mailbox_bytes
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.topology import Topology
-from scaffe.training.parameter_server.memory import MemoryAccounting
-from scaffe.training.parameter_server.options import Consistency
+from scaffe.training.parameter_server.options import Consistency, MemoryAccounting
 
 PIECE, MAIL = 4 << 20, mailbox_bytes(32)  # of 3 senders with up to 3 messages a table and 5 more, a power of two
 

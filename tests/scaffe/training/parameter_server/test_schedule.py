@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scaffe.training.parameter_server.local_update import Schedule
+from scaffe.training.parameter_server.layout import Schedule
 
 
 def run(schedule, n_steps, has_come, is_free):

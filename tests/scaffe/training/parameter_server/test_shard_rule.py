@@ -7,8 +7,7 @@ from google.protobuf import text_format
 from scaffe.errors import UserError
 from scaffe.layers.kernels.specs import Segment
 from scaffe.proto import caffe_pb2
-from scaffe.training.parameter_server.layout import ShardRule, parts_of
-from scaffe.training.parameter_server.local_update import LocalUpdate
+from scaffe.training.parameter_server.layout import LocalUpdate, ShardRule, parts_of
 from scaffe.training.update_rules import Hyper, base, update_rules
 from tests.reference.update_rules import decayed, rule_step
 

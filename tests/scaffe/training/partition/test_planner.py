@@ -18,8 +18,7 @@ from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
-from scaffe.training.partition.options import plan_of
-from scaffe.training.partition.planner.choice import best_of_all, plan_lines, predicted_seconds
+from scaffe.training.partition.options import best_of_all, plan_lines, plan_of, predicted_seconds
 from scaffe.training.partition.planner.cost_model import Ranks
 from scaffe.training.partition.planner.image_shares import Share as Cut
 from scaffe.training.partition.planner.search import best_plan

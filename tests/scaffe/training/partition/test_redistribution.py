@@ -15,7 +15,7 @@ from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.layers import inner_product
-from scaffe.training.partition.layers.classes import AccuracyByClasses, LossByClasses, SharedDraws
+from scaffe.training.partition.layers.collective import AccuracyByClasses, LossByClasses, SharedDraws
 from scaffe.training.partition.layers.concat_slice import ShardedConcat, ShardedSlice
 from scaffe.training.partition.layers.inner_product import GatherGemmOverlap, ProductByInputs
 from scaffe.training.partition.layers.redistribution import REDISTRIBUTIONS

@@ -8,14 +8,12 @@ import pytest
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.host import Host
 from scaffe.collectives.server.vectors.shard import Blocks, VectorShard
-from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.descent import Lbfgs, Pairs
 from scaffe.training.lbfgs.line_search import Rules
 from scaffe.training.lbfgs.objective import Smooth, first_commands
 from scaffe.training.lbfgs.portions import Portions, StragglerStatistics
-from scaffe.training.lbfgs.two_loop import Pairs
-from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.coordinator import Coordinator
-from scaffe.training.sandblaster.messages import Begin, Finished, Free, Take, Taken, Wish
+from scaffe.training.sandblaster.messages import Batch, Begin, Finished, Free, Take, Taken, Wish
 from scaffe.training.sandblaster.replica import Replica
 
 rng = np.random.default_rng(2)

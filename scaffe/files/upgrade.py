@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.files.upgrade_forks import split_norms, upgrade_c3d
+from scaffe.files.upgrade_forks import TRANSFORM, split_norms, upgrade_c3d
 from scaffe.files.upgrade_old import upgrade_v0, upgrade_v1
 from scaffe.log import warning
 from scaffe.proto import caffe_pb2
 
 READERS = {"Data": "data_param", "ImageData": "image_data_param", "WindowData": "window_data_param"}
-TRANSFORM_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 SOLVER_TYPES = {"SGD": "SGD", "NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp",
                 "ADADELTA": "AdaDelta", "ADAM": "Adam"}
 
@@ -59,7 +58,7 @@ def _move_transform(layer: Any) -> None:
     if field is None or not layer.HasField(field):
         return
     reader = getattr(layer, field)
-    for name in TRANSFORM_FIELDS:
+    for name in TRANSFORM:
         if reader.HasField(name):
             setattr(layer.transform_param, name, getattr(reader, name))
             reader.ClearField(name)

@@ -55,14 +55,11 @@ N_STATISTICS = 3  # the blobs that do not learn: mean, variance, and their divis
 
 
 def split_norms(net: Any) -> None:
-    """Give each BatchNorm with scale_bias, scale_filler or bias_filler a Scale of its own, in place.
+    """Give each BatchNorm of today's form with scale_bias, scale_filler or bias_filler a Scale of its own, in place.
 
     The Scale is called NAME_scale and has the fourth and fifth blob and ``param``, which are scale and bias; a trained
     net is split likewise, so that its weights match. ``use_global_stats: false`` is removed, since that fork always
     takes the running averages in testing.
-
-    Args:
-        net: a NetParameter of today's form, changed in place.
     """
     layers: list[Any] = []
     for layer in net.layer:

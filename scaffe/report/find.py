@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scaffe.errors import UserError
-from scaffe.input_files import open_input, read_text_input
+from scaffe.input_files import open_input, read_text_input, told
 from scaffe.report.caffe_log import tells_of_training
 from scaffe.report.run import Run, read_run
 
@@ -62,10 +62,8 @@ def _inside(folder: str) -> list[tuple[str, str]]:
 
 
 def _kind(path: str) -> str:
-    try:
+    with told(path):
         kind = _guess(path)
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     if not kind:
         raise UserError(f"{path}: neither a log of train nor a trace of train -timeline")
     return kind

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scaffe.input_files import read_text_input
+from scaffe.pictures.scaling import RANKS, number_of
 from scaffe.report.caffe_log import Row, parse_log
 from scaffe.report.trace import Trace, read_trace
 
-RANKS = re.compile(r"Training on (\d{1,9}) rank\(s\), (\d{1,18}) images an iteration")
 PACE = re.compile(r"Iteration (\d{1,18}) \(([\d.e+-]{1,30}) iter/s")
 SUMMARY = re.compile(r"Summary: (\d{1,18}) iterations in ([\d.]{1,30}) s on \d+ rank\(s\), (\d{1,18}) images/s; (.*)")
 SHARE = re.compile(r"([a-z ]{1,40}) ([\d.]{1,10})%")
@@ -49,29 +49,17 @@ class Run:
     notes: dict[str, str] = field(default_factory=dict)
     trace: Trace | None = None
 
-    def outputs(self) -> list[str]:
-        """The names of the outputs in the log's tables."""
-        heads = ("NumIters", "Seconds", "LearningRate")
-        return list(dict.fromkeys(name for row in (*self.train, *self.test) for name in row if name not in heads))
-
 
 def outputs_of(runs: Sequence[Run]) -> tuple[list[str], int]:
     """The first names of all runs' outputs, as many as a page can have, and the number of the others."""
-    names = list(dict.fromkeys(name for run in runs for name in run.outputs()))
+    heads = ("NumIters", "Seconds", "LearningRate")
+    names = list(dict.fromkeys(name for run in runs for row in (*run.train, *run.test) for name in row
+                               if name not in heads))
     return names[:MOST_OUTPUTS], max(0, len(names) - MOST_OUTPUTS)
 
 
 def read_run(name: str, log: str = "", trace: str = "") -> Run:
-    """Read a run's files.
-
-    Args:
-        name: what the page calls it.
-        log: the path of its log; empty: it has none.
-        trace: the path of its trace; empty: it has none.
-
-    Raises:
-        UserError: a file cannot be read or is something else.
-    """
+    """Read the run of this log and this trace, each a path, or empty where it has none. Raises UserError."""
     run = Run(name)
     if log:
         tables = parse_log(log)
@@ -88,18 +76,11 @@ def _note(run: Run, line: str) -> None:
     if found := RANKS.search(line):
         run.n_ranks, run.images_per_iteration = int(found[1]), int(found[2])
     elif found := SUMMARY.search(line):
-        run.n_iterations, run.seconds, run.images_per_second = int(found[1]), _number(found[2]), float(found[3])
-        run.shares = {name.strip(): _number(share) / 100 for name, share in SHARE.findall(found[4])}
+        run.n_iterations, run.seconds, run.images_per_second = int(found[1]), number_of(found[2]), float(found[3])
+        run.shares = {name.strip(): number_of(share) / 100 for name, share in SHARE.findall(found[4])}
     elif found := HIDDEN.search(line):
-        run.hidden = _number(found[1]), _number(found[2]) / 100
+        run.hidden = number_of(found[1]), number_of(found[2]) / 100
     elif found := PACE.search(line):
-        run.throughputs.append((float(found[1]), _number(found[2]) * run.images_per_iteration))
+        run.throughputs.append((float(found[1]), number_of(found[2]) * run.images_per_iteration))
     elif found := NOTE.search(line):
         run.notes.setdefault(found[1], found[2])
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

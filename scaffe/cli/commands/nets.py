@@ -25,18 +25,9 @@ from scaffe.proto.tokens import TokenError
 
 def _upgrade_text(command: Callable[..., int], read: Callable[[str], tuple[Any, list[str]]],
                   argv: Sequence[str]) -> int:
-    """Read a message from the file OLD and write it in today's form to NEW, as Caffe's tool of the command's name.
+    """Write the message of a file in today's form, as Caffe's tool of the command's name. Returns the exit code.
 
-    Args:
-        command: the command.
-        read: gives the message of a file, and lines that say what was changed to read it.
-        argv: OLD and NEW.
-
-    Returns:
-        the exit code.
-
-    Raises:
-        UserError: OLD cannot be read or upgraded, or NEW cannot be written.
+    ``read`` gives the message of a file, and lines that say what was changed to read it.
     """
     flags = Flags.of(command)
     flags.argument("old", "the prototxt")

@@ -84,7 +84,7 @@ def _flags() -> Flags:
     add_memory_flags(flags)
     flags.section("Data")
     flags.flag("readers", 1, "reader threads a rank", kind=whole(1, MOST_THREADS))
-    flags.count("skip_bad_records", "unreadable records to pass over")
+    flags.flag("skip_bad_records", 0, "unreadable records to pass over", kind=whole(0))
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
     flags.flag("sighup_effect", "snapshot", f"what SIGHUP does: {EFFECT}", choices=EFFECTS, metavar="WHAT")

@@ -9,8 +9,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.proto import caffe_pb2
-from scaffe.pycaffe.images import load_image, oversample, resize_image
-from scaffe.pycaffe.transformer import Transformer
+from scaffe.pycaffe.images import Transformer, load_image, oversample, resize_image
 
 __all__ = ["Transformer", "array_to_blobproto", "array_to_datum", "arraylist_to_blobprotovector_str",
            "blobproto_to_array", "blobprotovector_str_to_arraylist", "caffe_pb2", "datum_to_array", "load_image",

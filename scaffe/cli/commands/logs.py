@@ -18,8 +18,8 @@ from scaffe.flags import Flags, number
 from scaffe.pictures.scaling import as_text, chart, read_run, rows_of
 from scaffe.pictures.timeline import lay_out, to_png, to_svg
 from scaffe.report import caffe_log
-from scaffe.report.find import files_of, find_runs
 from scaffe.report.page import html
+from scaffe.report.run import files_of, find_runs
 from scaffe.report.trace import read_trace
 
 MOST_FIELDS = 5_000_000  # of a CSV file

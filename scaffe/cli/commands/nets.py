@@ -12,7 +12,7 @@ from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.files import upgrade_model, write_text
 from scaffe.files.repair import repair_net
-from scaffe.files.upgrade_forks import scales_too
+from scaffe.files.upgrade import scales_too
 from scaffe.flags import Flags
 from scaffe.layers.base.layer import layer_types
 from scaffe.nets import graph
@@ -107,7 +107,7 @@ def draw_net(argv: Sequence[str]) -> int:
 def export_onnx(argv: Sequence[str]) -> int:
     """Write a deploy net and its weights as ONNX."""
     from scaffe.data.feeds.layer_feed import Share
-    from scaffe.export.onnx_model import onnx_model
+    from scaffe.export import onnx_model
     from scaffe.nets.devices import load_kernels
     from scaffe.nets.setup import Selection, add_state_flags, net_from_file
     from scaffe.nets.weights import load_weights

@@ -10,9 +10,8 @@ import pytest
 from scaffe.cli import main as cli
 from scaffe.errors import UserError
 from scaffe.report import charts
-from scaffe.report.find import find_runs
 from scaffe.report.page import html
-from scaffe.report.run import outputs_of, read_run
+from scaffe.report.run import find_runs, outputs_of, read_run
 from scaffe.report.trace import LayerTime, read_trace
 from tests.scaffe.report.files import write_log, write_trace
 

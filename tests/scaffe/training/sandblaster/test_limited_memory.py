@@ -27,7 +27,7 @@ snapshot_prefix: "run" lbfgs_param { history: 2 } """
 
 @pytest.fixture
 def train(tmp_path, databases):
-    """Trains within a limit, if there is one, on 300 images, four batches and a part; the weights, and what was said."""
+    """Trains within a limit, if there is one, on 300 images, 4 batches and a part; the weights, and what was said."""
     (tmp_path / "net.prototxt").write_text(NET.replace("SOURCE", str(databases / "test")))
     (tmp_path / "solver.prototxt").write_text(SOLVER)
 

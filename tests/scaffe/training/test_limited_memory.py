@@ -302,7 +302,7 @@ def test_gradients_of_large_layers_are_never_whole(tmp_path, text, options):
 def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, share):
     """Each leaves memory behind a layer that reads it, two layers that share one by name among them; with more room
     some stay."""
-    text, results = "test_iter: 2 test_interval: 2 ", []
+    text, results = "max_iter: 4 test_iter: 2 test_interval: 2 ", []
     limit = limits(tmp_path, text, net=uneven(), **options)[share]
     for given in ({}, {"memory": limit}):
         solver, seen = solver_of(tmp_path, text, net=uneven(), **options, **given), []

@@ -84,8 +84,8 @@ def every_array_counts(monkeypatch):
     monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
     monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
-    monkeypatch.setattr(placements, "MOST_DRAWN", 60)  # any plan gives the same bits: a short search will do
-    monkeypatch.setattr(layout, "MOST_TRIALS", 40)
+    monkeypatch.setattr(placements, "MOST_DRAWN", 20)  # any plan gives the same bits: a short search will do
+    monkeypatch.setattr(layout, "MOST_TRIALS", 20)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 from nets.prototxt import deploy  # noqa: E402
 
 import scaffe  # noqa: E402
-from scaffe.export.onnx_model import onnx_model  # noqa: E402
+from scaffe.export import onnx_model  # noqa: E402
 from scaffe.layers.base.layer import TEST  # noqa: E402
 from scaffe.pycaffe import process  # noqa: E402
 

@@ -25,6 +25,6 @@ def __getattr__(name: str) -> Any:
     """
     if not name[:1].isupper():  # a module of this package that is not imported yet, or a name of Python's own
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from scaffe.proto.net_spec import layers
+    from scaffe.net_spec import layers
 
     return getattr(layers, name)

@@ -25,7 +25,7 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
         "set_random_seed", "set_solver_count", "set_solver_rank", "set_threads", "solver_count",
         "solver_rank"),
     "scaffe.nets.caffe_alias": ("install_as_caffe",),
-    "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),
+    "scaffe.net_spec": ("NetSpec", "params", "to_proto"),
     "scaffe.classifier": ("Classifier",),
     "scaffe.detector": ("Detector",),
     "scaffe.report.charts": ("plot_losses",),  # not Caffe's

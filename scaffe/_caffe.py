@@ -6,40 +6,13 @@ from scaffe.layers.python import BlobVec, RawBlobVec
 from scaffe.layers.python import UserBlob as Blob
 from scaffe.layers.python import UserLayer as Layer
 from scaffe.proto.caffe_pb2 import LayerParameter, SolverParameter
-from scaffe.pycaffe.net import Net
-from scaffe.pycaffe.process import (
-    NCCL,
-    Timer,
-    has_nccl,
-    init_log,
-    layer_type_list,
-    set_device,
-    set_logging_disabled,
-    set_mode_cpu,
-    set_mode_gpu,
-    set_multiprocess,
-    set_random_seed,
-    set_solver_count,
-    set_solver_rank,
-    solver_count,
-    solver_rank,
-)
-from scaffe.pycaffe.solver import (
-    AdaDeltaSolver,
-    AdaGradSolver,
-    AdamSolver,
-    NesterovSolver,
-    RMSPropSolver,
-    SGDSolver,
-    Solver,
-    get_solver,
-)
+from scaffe.pycaffe.solver import Solver
 
 __version__ = scaffe.__version__
 BoolVec = DtypeVec = IntVec = LayerVec = NetVec = StringVec = list
+_OURS = [name for home in ("net", "process", "solver") for name in scaffe._HOMES[f"scaffe.pycaffe.{home}"]]
+globals().update({name: getattr(scaffe, name) for name in _OURS})
 
-__all__ = ["NCCL", "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "Blob", "BlobVec", "BoolVec", "DtypeVec", "IntVec",
-           "Layer", "LayerParameter", "LayerVec", "NesterovSolver", "Net", "NetVec", "RMSPropSolver", "RawBlobVec",
-           "SGDSolver", "Solver", "SolverParameter", "StringVec", "Timer", "__version__", "get_solver", "has_nccl",
-           "init_log", "layer_type_list", "log", "set_device", "set_logging_disabled", "set_mode_cpu", "set_mode_gpu",
-           "set_multiprocess", "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"]
+__all__ = ["Blob", "BlobVec", "BoolVec", "DtypeVec", "IntVec", "Layer", "LayerParameter", "LayerVec", "NetVec",
+           "RawBlobVec", "Solver", "SolverParameter", "StringVec", "__version__", "log"]
+__all__ += _OURS

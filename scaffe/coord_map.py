@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.proto.net_spec import Top, layers
+from scaffe.net_spec import Top, layers
 
 Map = tuple[Any, Any, Any]
 IDENTITY: Map = (None, 1, 0)

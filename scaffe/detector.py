@@ -79,11 +79,11 @@ class Detector(Net):
         if not self.context_pad:
             return im[y0:y1, x0:x1]
         side = self.blobs[self.inputs[0]].width  # inputs are square
-        rows = _around(y0, y1, im.shape[0], side, self.context_pad)
-        columns = _around(x0, x1, im.shape[1], side, self.context_pad)
-        part = io.resize_image(im[rows.source, columns.source], (rows.n_pixels, columns.n_pixels))
+        (above, rows), (left, columns) = (_around(low, high, n, side, self.context_pad)
+                                          for low, high, n in zip((y0, x0), (y1, x1), im.shape, strict=False))
         crop = np.ones(self.crop_dims, np.float32) * self.crop_mean
-        crop[rows.place, columns.place] = part
+        part = io.resize_image(im[above, left], (rows.stop - rows.start, columns.stop - columns.start))
+        crop[rows, columns] = part
         return crop.astype(np.float32)
 
     def configure_crop(self, context_pad: int | None) -> None:
@@ -101,15 +101,9 @@ class Detector(Net):
             self.crop_mean = (image / self.transformer.raw_scale.get(name, 1.0)).astype(np.float32)
 
 
-class _Span:
-    """One axis of a crop with context: ``source`` of the image goes to ``place`` of the crop, n_pixels long."""
-
-    def __init__(self, source: slice, place: slice) -> None:
-        self.source, self.place, self.n_pixels = source, place, place.stop - place.start
-
-
-def _around(low: int, high: int, n_image: int, side: int, context: int) -> _Span:
-    """Widen low..high so that the window itself fills the crop but for ``context`` pixels at either end."""
+def _around(low: int, high: int, n_image: int, side: int, context: int) -> tuple[slice, slice]:
+    """Widen low..high so that the window itself fills the crop but for ``context`` pixels at either end. Returns which
+    pixels of the image go where in the crop."""
     half = (high - low + 1) / 2
     wide = half * side / (side - 2 * context)
     start, stop = round(low + half - wide), round(low + half + wide)
@@ -119,4 +113,4 @@ def _around(low: int, high: int, n_image: int, side: int, context: int) -> _Span
     n_pixels = min(round((stop - start + 1) * scale), side - outside)
     if stop <= start or n_pixels <= 0:
         raise UserError(f"window {low} to {high} lies outside the image of {n_image} pixels")
-    return _Span(slice(start, stop), slice(outside, outside + n_pixels))
+    return slice(start, stop), slice(outside, outside + n_pixels)

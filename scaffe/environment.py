@@ -34,11 +34,7 @@ class Variable(Generic[T]):
     may_be_empty: bool = False
 
     def get(self, environment: Mapping[str, str] = os.environ) -> T:
-        """The value. Raises UserError, with the variable's name and range, if the text is not among its values.
-
-        Args:
-            environment: the variables to look at.
-        """
+        """The value. Raises UserError, with the variable's name and range, if the text is not among its values."""
         text = environment.get(self.name)
         if text is None or not (text or self.may_be_empty):
             return self.default

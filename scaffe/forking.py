@@ -12,21 +12,11 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
 Action = Callable[[], object]
 Handler = Any  # what signal.signal takes and gives
-
-
-class Lockable(Protocol):
-    """A lock that the thread that has it may take again: RLock, Condition."""
-
-    def acquire(self) -> Any:
-        """Wait for it and take it."""
-
-    def release(self) -> Any:
-        """Give it back."""
-
+Lockable = Any  # a lock that the thread that has it may take again: RLock, Condition
 
 _before: list[Action] = []
 _renewals: dict[int, Callable[[], Action | None]] = {}  # in the order in which they were made

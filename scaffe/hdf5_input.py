@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import ExpectedError
-from scaffe.input_files import most_unpacked_bytes, open_input
+from scaffe.input_files import most_unpacked_bytes, open_input, told
 
 MakeError = Callable[[str], ExpectedError]
 CHECKSUM_BYTES = 4  # fletcher32
@@ -85,11 +85,8 @@ def hdf5_input(path: str | Path, error: MakeError) -> Iterator[Hdf5Input]:
             (even if that shows only in the body of the ``with``), or links to other files.
     """
     h5py = h5py_module(error)
-    try:
-        with open_input(path) as file:
-            n_bytes = file.seek(0, 2)
-    except OSError as cause:
-        raise error(f"{path}: {(cause.strerror or str(cause)).lower()}") from None
+    with told(path, error), open_input(path) as file:
+        n_bytes = file.seek(0, 2)
     try:
         with h5py.File(path, "r") as root:
             if root.id.links.visit(lambda name, info: info.type == h5py.h5l.TYPE_EXTERNAL or None, info=True):

@@ -7,6 +7,8 @@ import mmap
 import os
 import stat
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,32 +41,47 @@ def open_input(path: str | Path) -> BinaryIO:
         raise
 
 
-def read_input(path: str | Path) -> bytes:
-    """A file's bytes. Raises OSError as ``open_input``."""
-    with open_input(path) as file:
+MakeError = Callable[[str], Exception]
+
+
+@contextmanager
+def told(path: str | Path, error: MakeError | None = UserError) -> Iterator[None]:
+    """Raise ``error``, made from a line that names the file, in place of the system's OSError; None: leave that."""
+    try:
+        yield
+    except OSError as cause:
+        if error is None:
+            raise
+        raise error(f"{path}: {(cause.strerror or str(cause)).lower()}") from cause
+
+
+def read_input(path: str | Path, error: MakeError | None = None) -> bytes:
+    """A file's bytes. Raises OSError as ``open_input``, or ``error`` as ``told``."""
+    with told(path, error), open_input(path) as file:
         return file.read()
 
 
-def map_input(path: str | Path) -> memoryview:
+def map_input(path: str | Path, error: MakeError | None = None) -> memoryview:
     """A file's bytes, which are read when they are looked at and take no memory of the process: for files as large as
-    memory. Raises OSError as ``open_input``."""
-    with open_input(path) as file:
+    memory. Raises as ``read_input``."""
+    with told(path, error), open_input(path) as file:
         is_empty = os.fstat(file.fileno()).st_size == 0
         return memoryview(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def read_text_input(path: str | Path, errors: str = "strict") -> str:
+def read_text_input(path: str | Path, errors: str = "strict", error: MakeError | None = None) -> str:
     """A UTF-8 file's text, with all line ends converted to ``\\n``.
 
     Args:
         path: the file.
         errors: how to treat bytes that are not UTF-8, as in ``bytes.decode``.
+        error: makes what is raised in place of OSError, from its one-line message.
 
     Raises:
         OSError: as ``open_input``.
         UnicodeDecodeError: the file is not UTF-8 and ``errors`` is strict.
     """
-    return read_input(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+    return read_input(path, error).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def there(path: str | Path) -> bool:
@@ -86,10 +103,7 @@ CHUNK_BYTES = 1 << 20
 def checksum(path: str | Path) -> int:
     """The CRC-32 of a file. Raises UserError."""
     crc = 0
-    try:
-        with open_input(path) as file:
-            while piece := file.read(CHUNK_BYTES):
-                crc = zlib.crc32(piece, crc)
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    with told(path), open_input(path) as file:
+        while piece := file.read(CHUNK_BYTES):
+            crc = zlib.crc32(piece, crc)
     return crc

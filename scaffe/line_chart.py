@@ -30,12 +30,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve.
-
-    Attributes:
-        name: in the legend.
-        points: (x, y), in drawing order; above 0 where the axis is logarithmic.
-    """
+    """One curve: its name in the legend, and its (x, y) in drawing order; above 0 where the axis is logarithmic."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -62,17 +57,15 @@ class Logarithmic:
     step: int = 1
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
-        """See Scale. Both values must be above 0; the ends are at least one power apart."""
+        """Both values must be above 0; the ends are at least one power apart."""
         first = floor(self.position(low))
         return float(self.base**first), float(self.base ** max(ceil(self.position(high)), first + 1))
 
     def ticks(self, first: float, last: float) -> list[float]:
-        """See Scale."""
         powers = range(round(self.position(first)), round(self.position(last)) + 1, self.step)
         return [float(self.base) ** power for power in powers]
 
     def position(self, value: float) -> float:
-        """See Scale: the logarithm."""
         return LOGARITHMS[self.base](value)
 
 
@@ -83,19 +76,16 @@ class Linear:
     n_ticks: int = 6
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
-        """See Scale."""
         is_wide = high - low > max(LEAST_EXTENT, abs(low) * LEAST_SHARE, abs(high) * LEAST_SHARE)
         step = self._step(high - low if is_wide else 0.0)
         first = floor(low / step + 1e-9) * step
         return first, max(ceil(high / step - 1e-9) * step, first + step)
 
     def ticks(self, first: float, last: float) -> list[float]:
-        """See Scale."""
         step = self._step(last - first)
         return [number * step for number in range(ceil(first / step - 1e-9), floor(last / step + 1e-9) + 1)]
 
     def position(self, value: float) -> float:
-        """See Scale: the value."""
         return value
 
     def _step(self, extent: float) -> float:
@@ -107,13 +97,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis.
-
-    Attributes:
-        text: writes a marked value.
-        scale: logarithmic or linear.
-        label: beside the axis.
-    """
+    """One axis: how a marked value is written, its scale, and the label beside it."""
 
     text: Callable[[float], str] = field(default=lambda value: f"{value:g}")
     scale: Scale = field(default_factory=Linear)

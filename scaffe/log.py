@@ -53,20 +53,27 @@ def keep_in(folder: str) -> None:
 
 def info(message: str) -> None:
     """Log a message at level INFO, as ``I1121 02:44:01.123456 4711 solver.py:60] message``."""
-    if not _quiet and _least <= INFO:
-        _put(f"{_prefix('I')}{message}\n")
+    _say(INFO, message)
 
 
 def warning(message: str) -> None:
     """Log a message at level WARNING, with W in front."""
-    if not _quiet and _least <= WARNING:
-        _put(f"{_prefix('W')}{message}\n")
+    _say(WARNING, message)
 
 
 def error(message: str) -> None:
     """Log a message at level ERROR, with E in front."""
-    if not _quiet and _least <= ERROR:
-        _put(f"{_prefix('E')}{message}\n")
+    _say(ERROR, message)
+
+
+def _say(level: int, message: str) -> None:
+    """Write a line of the caller's caller."""
+    if _quiet or _least > level:
+        return
+    now, frame = time.time(), sys._getframe(2)
+    stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
+    place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    _put(f"{'IWE'[level]}{stamp}.{int(now % 1 * 1e6):06d} {os.getpid()} {place}] {message}\n")
 
 
 def write(text: str) -> None:
@@ -137,20 +144,11 @@ def _log_file() -> TextIO:
     return _file
 
 
-def _prefix(level: str) -> str:
-    now = time.time()
-    frame = sys._getframe(2)
-    stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
-    place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-    return f"{level}{stamp}.{int(now % 1 * 1e6):06d} {os.getpid()} {place}] "
-
-
 class _Log(ModuleType):
     """Callable, because pycaffe has a function ``log`` where this module is: ``scaffe.log("...")``."""
 
     def __call__(self, message: str) -> None:
-        if not _quiet and _least <= INFO:
-            _put(f"{_prefix('I')}{message}\n")
+        _say(INFO, message)
 
 
 sys.modules[__name__].__class__ = _Log

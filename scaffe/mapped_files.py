@@ -75,15 +75,9 @@ def _installed() -> bool:
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     action = ctypes.create_string_buffer(ACTION_BYTES)
-    ctypes.c_void_p.from_buffer(action).value = _handler()
+    ctypes.c_void_p.from_buffer(action).value = machine_code(_module(), "on_lost_page")
     ctypes.c_int.from_buffer(action, FLAGS_AT).value = SA_SIGINFO | SA_ONSTACK
     return not _libc.sigaction(int(SIGBUS), action, _before)
-
-
-@cache
-def _handler() -> int:
-    """The handler's address; its code stays for as long as the process."""
-    return machine_code(_module(), "on_lost_page")
 
 
 def _module() -> ir.Module:
@@ -100,7 +94,8 @@ def _module() -> ir.Module:
 
     def call(name: str, result: ir.Type, *arguments: Any) -> None:
         kind = ir.FunctionType(result, [each.type for each in arguments]).as_pointer()
-        build.call(build.inttoptr(place(_address(name)), kind), arguments)
+        address = ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value
+        build.call(build.inttoptr(place(address), kind), arguments)
 
     address = load(build.add(function.args[1], place(ADDRESS_AT)))
     build.branch(looks)
@@ -125,15 +120,10 @@ def _module() -> ir.Module:
     return module
 
 
-def _address(name: str) -> int:
-    """Of a function of the C library."""
-    return int(ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value or 0)
-
-
 WAIT_BEFORE = 1  # SYNC_FILE_RANGE_WAIT_BEFORE: wait for what is being written, begin nothing, and say what went wrong
 BEYOND = 1 << 60  # bytes: no file has any there, so that there is nothing to wait for
 UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE)
-_sync_file_range: Any = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+_sync_file_range: Any = getattr(_libc, "sync_file_range", None)
 if _sync_file_range is not None:
     _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 

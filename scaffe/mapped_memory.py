@@ -7,6 +7,7 @@ import mmap
 import os
 import resource
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,8 @@ def address(array: np.ndarray) -> int:
 def dismiss(start: int, n_bytes: int) -> None:
     """Give pages back. The contents of private ones are lost; a file's are in the file. Raises OSError."""
     if n_bytes and _madvise(start, n_bytes, mmap.MADV_DONTNEED):
-        raise _failed()
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
 
 
 def advise_huge(memory: np.ndarray) -> None:
@@ -123,25 +125,15 @@ def _put(memory: np.ndarray, flags: int, file: int, offset: int) -> None:
         raise _refused(memory.nbytes)
 
 
-def _failed() -> OSError:
-    error = ctypes.get_errno()
-    return OSError(error, os.strerror(error))
-
-
 def _refused(n_bytes: int) -> UserError:
     """What to raise if the system gives no addresses, with what is needed and the limit that there is."""
     why, (most, _) = os.strerror(ctypes.get_errno()).lower(), resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
-        why = f"the limit is {most:,} (ulimit -v), and {_addresses():,} are in use"
+        n_used = 0  # where the system does not say
+        with suppress(OSError, ValueError):
+            n_used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
+        why = f"the limit is {most:,} (ulimit -v), and {n_used:,} are in use"
     return UserError(f"limited memory (-memory): {n_bytes:,} bytes of addresses more are needed: {why}")
-
-
-def _addresses() -> int:
-    """The bytes of addresses that this process has; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
-    except (OSError, ValueError):
-        return 0
 
 
 OWN, MOST = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
@@ -154,28 +146,17 @@ class Maps:
     them, no memory can be allocated."""
 
     def __init__(self) -> None:
-        self._most, self._n_calls, self._are_many = _number(MOST) // 2, 0, False
+        self._most, self._n_calls, self._are_many = USUAL_MOST // 2, 0, False
+        with suppress(OSError, ValueError):  # no Linux
+            self._most = int(MOST.read_text()) // 2
 
     def are_many(self) -> bool:
         """Whether there are so many, as last counted."""
         if self._n_calls % EVERY == 0:
-            self._are_many = _n_lines(OWN) > self._most
+            with suppress(OSError):
+                self._are_many = OWN.read_bytes().count(b"\n") > self._most
         self._n_calls += 1
         return self._are_many
-
-
-def _number(place: Path) -> int:
-    try:
-        return int(place.read_text())
-    except (OSError, ValueError):  # no Linux
-        return USUAL_MOST
-
-
-def _n_lines(place: Path) -> int:
-    try:
-        return place.read_bytes().count(b"\n")
-    except OSError:
-        return 0
 
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names
@@ -185,13 +166,9 @@ MOST_KEPT = 32 << 20  # that it accepts for the first
 def return_freed_memory(limit: int = 0) -> None:
     """Have the C library give freed memory of a megabyte and more back to the system at once, from now on.
 
-    By itself it keeps what it expects to be needed again: 115 MB of GoogLeNet's 557 in a limit of 242 MB. No effect
-    where the library has no such setting.
-
-    Args:
-        limit: bytes that the process may take; the library may keep a 64th of them. Products that allocate in each
-            call would else wait for pages: fc6's gradient in CaffeNet, in four blocks of rows, takes 62 instead of
-            77 ms so.
+    By itself it keeps what it expects to be needed again: 115 MB of GoogLeNet's 557 in a limit of 242 MB. Of a limit in
+    bytes it may keep a 64th: products that allocate in each call would else wait for pages (fc6's gradient in CaffeNet,
+    in four blocks of rows, takes 62 instead of 77 ms so). No effect where the library has no such setting.
     """
     if hasattr(_libc, "mallopt"):
         for which in (MMAP_THRESHOLD, TRIM_THRESHOLD):

@@ -35,11 +35,8 @@ def cache_home() -> Path:
 
 
 def first_usable(candidates: Iterable[Path], name: str = "") -> Path | None:
-    """The first folder that only this user can write to; it is created if need be.
-
-    Args:
-        candidates: parent folders, the best first; the last resort is ``scaffe-UID`` among the temporary files.
-        name: the folder's name below each of them; may be empty.
+    """The first of these folders, or of those called ``name`` in them, that only this user can write to; it is made if
+    there is none. The best come first; the last resort is ``scaffe-UID`` among the temporary files.
     """
     own = Path(tempfile.gettempdir()) / f"scaffe-{os.geteuid()}"
     return next((path for folder in (*candidates, own) if _usable(path := folder / name)), None)

@@ -5,23 +5,15 @@ working memory, which lies on the heap, in the stack pointer's register while th
 (3 to 12 KiB with the vector registers) is then written over the heap below it: a run that got one signal, such as
 SLURM's SIGUSR1, could die with "corrupted size vs. prev_size", or go on with wrong numbers.
 
-So signals are blocked around each such call. They wait for its end, some milliseconds at most; then the thread, or any
-other that does not block them, handles them as usual. Why this and not another way:
+So signals are blocked around each such call, on the calling thread. They wait for its end, some milliseconds at most,
+or another thread handles them. The mask holds for every thread that computes and every handler (an alternate stack
+would need SA_ONSTACK of all of a C library's handlers), and for the threads that the call makes (OpenMP's), which
+inherit it for life. One thread to wait for all signals would change more: a script's sleep would no longer end early
+(EINTR), and child processes would inherit the mask and ignore SIGTERM.
 
-- It holds for every thread that computes, Python's main thread or another, and whoever runs the net: the command line,
-  pycaffe, a notebook. Threads that the call itself makes (OpenMP's) inherit the mask and keep it for life. All other
-  threads (BLAS, numba, MPI's helpers, readers) may take signals: their stack pointers are what they should be.
-- It holds for every handler. An alternate stack (sigaltstack) serves only handlers installed with SA_ONSTACK, as
-  Python's are, but not all of a C library; and Python cannot give one to threads that OpenMP makes when it likes.
-- It changes nothing else. Signals blocked everywhere, with one thread to wait for them, would no longer end a script's
-  sleep or read early (EINTR), would be lost for signals that are sent to one thread, and child processes would inherit
-  the mask and ignore SIGTERM.
-
-The three steps are one compiled function: a Python signal handler runs between byte codes, so none ever runs blocked.
-What a kernel raises by itself (SIGSEGV, SIGFPE, ...) is not blocked, so that faulthandler and debuggers see it.
-
-What this cannot reach: threads that another library made in the same OpenMP pool (``libgomp.so.1``) from the same
-Python thread. The system prefers the main thread and then whichever took the last signal: only a storm finds them.
+The three steps are one compiled function, since a Python handler runs between byte codes: none ever runs blocked. What
+a kernel raises by itself (SIGSEGV, SIGFPE, ...) is not blocked. Threads that another library made in the same OpenMP
+pool (``libgomp.so.1``) from the same Python thread are out of reach; only a storm of signals finds them.
 """
 
 from __future__ import annotations
@@ -46,30 +38,18 @@ OWN_DOING = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGA
 
 
 def caller(function: Any) -> Callable[..., int]:
-    """A C function of four integers or addresses that returns an int, as one that blocks signals while it runs.
-
-    Args:
-        function: of a ctypes library.
-
-    Returns:
-        What calls it, on the calling thread, without the interpreter's lock.
+    """What calls a ctypes library's C function of four integers or addresses that returns an int, with signals blocked
+    while it runs: on the calling thread, without the interpreter's lock.
     """
     return partial(_call, ASYNCHRONOUS, ctypes.cast(function, ctypes.c_void_p).value)
 
 
-def _asynchronous() -> ctypes.Array[ctypes.c_char]:
-    """The set of all signals that others send."""
-    libc = ctypes.CDLL(None)
-    mask = ctypes.create_string_buffer(MASK_BYTES)
-    libc.sigfillset(mask)
-    for name in OWN_DOING:
-        libc.sigdelset(mask, int(getattr(signal, name)))
-    return mask
-
-
-_MASK = _asynchronous()
+_libc, _MASK = ctypes.CDLL(None), ctypes.create_string_buffer(MASK_BYTES)
+_libc.sigfillset(_MASK)
+for _name in OWN_DOING:
+    _libc.sigdelset(_MASK, int(getattr(signal, _name)))
 ASYNCHRONOUS: int = ctypes.addressof(_MASK)
-"""Where that set lies, for ``call_blocked``."""
+"""Where the set of all signals that others send lies, for ``call_blocked``."""
 
 
 @intrinsic

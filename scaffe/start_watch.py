@@ -133,20 +133,19 @@ def _launcher(namespace: str) -> int | None:
 class Watch:
     """What the process that watches for one rank knows.
 
+    Args:
+        pid, rank: the rank's.
+        launcher: the process that has started this node's ranks.
+        namespace: the name of those that were started together.
+        n_here: how many of these this node has.
+        deadline: seconds after which MPI should have started.
+
     Attributes:
         others: the ranks of this node that have been seen, this one too, by their processes' numbers: when each was
             started, and its rank. A spawned rank counts those of the whole job.
     """
 
     def __init__(self, pid: int, launcher: int, namespace: str, rank: int, n_here: int, deadline: float) -> None:
-        """Args:
-            pid: the rank's.
-            launcher: the process that has started this node's ranks.
-            namespace: the name of those that were started together.
-            rank: the rank's.
-            n_here: how many of these this node has.
-            deadline: seconds after which MPI should have started.
-        """
         self.others: dict[int, tuple[str, int]] = {}
         self._pid, self._launcher, self._rank, self._deadline = pid, launcher, rank, deadline
         self._is_spawned = not namespace.endswith(AT_FIRST)
@@ -260,11 +259,7 @@ def say(pid: int, line: str) -> None:
 
 
 def main(words: list[str]) -> None:
-    """The process that watches.
-
-    Args:
-        words: as Watch has them.
-    """
+    """The process that watches; its words are Watch's."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with _suppress(OSError):

@@ -27,22 +27,13 @@ def begin_with(action: Callable[[], None]) -> None:
 
 
 class Thread(threading.Thread):
-    """A thread that the process does not wait for when it ends.
-
-    Args:
-        target: what it does.
-        name: shown in errors and timelines.
-    """
+    """A thread that the process does not wait for when it ends; errors and timelines show its name."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
 
     def start(self) -> None:
-        """See threading.Thread.
-
-        Raises:
-            UserError: the system has no room for one more.
-        """
+        """Raises UserError where the system has no room for one more."""
         try:
             super().start()
         except RuntimeError as error:
@@ -52,7 +43,6 @@ class Thread(threading.Thread):
                             "reached a limit of the system (ulimit -v, ulimit -u)") from error
 
     def run(self) -> None:
-        """See threading.Thread."""
         for action in _begin:
             with suppress(Exception):  # a GPU that is no longer there: the first call that needs it says so
                 action()

@@ -52,9 +52,7 @@ def processor_name() -> str:
 def log_notes(param: Any, n_ranks: int) -> None:
     """Log a run's settings, command, versions and machine, a line each, which ``scaffe report`` reads.
 
-    Args:
-        param: the SolverParameter message of the run.
-        n_ranks: ranks that train; the MPI library is named if there are several.
+    The MPI library is named if several ranks train.
     """
     settings = text_format.MessageToString(param, as_one_line=True, as_utf8=True)
     info(f"Settings: {settings}")

@@ -56,9 +56,6 @@ def bind(gpus: str, node_rank: int, environment: Mapping[str, str] = os.environ)
 def sleep_between_kernels(environment: MutableMapping[str, str] = os.environ) -> None:
     """If this node's ranks have fewer than two cores each, let OpenMP's threads sleep as soon as they wait, since they
     would occupy a core that another rank needs. Call it before OpenMP is loaded; the environment takes precedence.
-
-    Args:
-        environment: the variables to look at, and to set.
     """
     n_ranks = launch.node_n_ranks(environment)
     if n_ranks is not None and 2 * n_ranks > (os.cpu_count() or 1) and WAITING.isdisjoint(environment):

@@ -15,14 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scaffe import environment, log, start_watch
-from scaffe.cli import glog
 from scaffe.cli.commands import GROUPS, MODULES
-from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, is_expected, one_line, users_traceback
+from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, UserError, is_expected, one_line, users_traceback
 
 USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
 COMMANDS = Path(__file__).parent / "commands"
 LOOK_SECONDS = 0.5
+GLOG_SWITCHES = frozenset({"logtostderr", "alsologtostderr", "colorlogtostderr", "log_prefix", "logbuflevel",
+                           "stop_logging_if_full_disk"})  # all lines go to standard error anyway
+GLOG_VALUES = frozenset({"minloglevel", "log_dir", "stderrthreshold", "v", "vmodule", "max_log_size"})
 HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
 
 
@@ -50,11 +52,34 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if name != "doctor":  # which says what is wrong with them
             environment.check()
-        return command(name)(glog.take(argv[1:])) or 0
+        return command(name)(_without_glogs(argv[1:])) or 0
     except Exception as error:
         if not is_expected(error):
             raise
         return fail_before_mpi(one_line(error), 2 if isinstance(error, UsageError) else 1, error)
+
+
+def _without_glogs(argv: Sequence[str]) -> list[str]:
+    """The command line without the flags that glog gives to every program of Caffe; ``-minloglevel N`` and ``-log_dir
+    FOLDER`` take effect. Raises UserError for a value that is missing or is not what it must be."""
+    rest, words = [], iter(argv)
+    for word in words:
+        name, has_value, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name.removeprefix("no") not in GLOG_SWITCHES | GLOG_VALUES:
+            rest.append(word)
+        elif name in GLOG_VALUES:
+            value = value if has_value else next(words, "")
+            if not value:
+                raise UserError(f"{word} needs a value")
+            if name == "minloglevel":
+                if not value.isdecimal():
+                    raise UserError(f"-minloglevel must be 0 (all), 1 (warnings) or 2 (errors), got {value!r}")
+                log.set_level(int(value))
+            elif name == "log_dir":
+                if not Path(value).is_dir():
+                    raise UserError(f"-log_dir: there is no folder {value}")
+                log.keep_in(value)
+    return rest
 
 
 def command_names() -> list[str]:

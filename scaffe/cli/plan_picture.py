@@ -29,10 +29,7 @@ COLOURS = {REPLICATED: "#e0e0e0", OUTPUTS: "#ce93d8", INPUTS: "#ff8a80", BY_COLU
 def plan_picture(layers: Sequence[LayerShape], plan: Plan, rankdir: str = "TB") -> Picture:
     """A box a layer, coloured by its kind; arrows say how a blob lies, and into what it is brought.
 
-    Args:
-        layers: as the planner had them.
-        plan: what it found.
-        rankdir: the direction of data flow: LR, RL, TB or BT.
+    ``layers`` are as the planner had them; ``rankdir`` is the direction of data flow: LR, RL, TB or BT.
     """
     replicas = plan.n_ranks // plan.n_partitions
     boxes = [Box((f"{plan.n_ranks} ranks: {replicas} replica(s) of {plan.n_partitions} partition(s)",

@@ -25,19 +25,9 @@ def converts(*types: str) -> Callable[[Converter], Converter]:
     return enter
 
 
-def top_of(graph: Graph, node: Node) -> str:
-    """A new tensor for a layer's first top."""
-    return graph.define(node.top_names[0])
-
-
-def _in(graph: Graph, node: Node) -> list[str]:
-    return [graph.tensor(name) for name in node.bottom_names]
-
-
 def _simple(operator: str, attributes: Callable[[Any], dict[str, Any]] = lambda param: {}) -> Converter:
     def convert(graph: Graph, node: Node) -> None:
-        inputs = _in(graph, node)
-        graph.add(operator, inputs, graph.define(node.top_names[0]), **attributes(node.param))
+        graph.add(operator, graph.bottoms(node), graph.top(node), **attributes(node.param))
 
     return convert
 
@@ -65,13 +55,13 @@ def dropout(graph: Graph, node: Node) -> None:
         same(graph, node)
     else:
         factor = graph.constant(np.float32(1 - p.dropout_ratio))
-        graph.add("Mul", [*_in(graph, node), factor], graph.define(node.top_names[0]))
+        graph.add("Mul", [*graph.bottoms(node), factor], graph.top(node))
 
 
 @converts("Split")
 def same(graph: Graph, node: Node) -> None:
     """Every top is the bottom."""
-    tensor = graph.tensor(node.bottom_names[0])
+    tensor = graph.bottoms(node)[0]
     for name in node.top_names:
         graph.alias(name, tensor)
 
@@ -85,18 +75,15 @@ def nothing(graph: Graph, node: Node) -> None:
 def relu(graph: Graph, node: Node) -> None:
     """Relu, or LeakyRelu for a slope."""
     slope = node.param.relu_param.negative_slope
-    bottoms, top = _in(graph, node), graph.define(node.top_names[0])
-    if slope:
-        graph.add("LeakyRelu", bottoms, top, alpha=slope)
-    else:
-        graph.add("Relu", bottoms, top)
+    operator, attributes = ("LeakyRelu", {"alpha": slope}) if slope else ("Relu", {})
+    graph.add(operator, graph.bottoms(node), graph.top(node), **attributes)
 
 
 @converts("PReLU")
 def prelu(graph: Graph, node: Node) -> None:
     """PRelu with a slope a channel, or one."""
     slopes = node.layer.blobs[0].data.reshape(-1, *[1] * (node.bottoms[0].ndim - 2))
-    graph.add("PRelu", [*_in(graph, node), graph.constant(slopes)], graph.define(node.top_names[0]))
+    graph.add("PRelu", [*graph.bottoms(node), graph.constant(slopes)], graph.top(node))
 
 
 @converts("Convolution", "Deconvolution", "DepthwiseConvolution", "ConvolutionDepthwise")
@@ -110,7 +97,7 @@ def convolution(graph: Graph, node: Node) -> None:
     group = node.bottoms[0].shape[1] if "epthwise" in node.param.type else p.group
     constants = [graph.constant(blob.data) for blob in node.layer.blobs]
     operator = "ConvTranspose" if node.param.type == "Deconvolution" else "Conv"
-    for bottom, top in zip(_in(graph, node), node.top_names, strict=False):
+    for bottom, top in zip(graph.bottoms(node), node.top_names, strict=False):
         graph.add(operator, [bottom, *constants], graph.define(top), kernel_shape=list(weight.shape[2:]), group=group,
                   strides=_spatial(p, "stride", 1, n_axes), dilations=_spatial(p, "dilation", 1, n_axes),
                   pads=pads + pads)
@@ -128,9 +115,9 @@ def _spatial(p: Any, name: str, default: int, n_axes: int) -> list[int]:
 def inner_product(graph: Graph, node: Node) -> None:
     """Flatten and Gemm, in the top's shape."""
     p, blobs = node.param.inner_product_param, node.layer.blobs
-    flat = graph.add("Flatten", _in(graph, node), axis=node.bottoms[0].axis(p.axis))
+    flat = graph.add("Flatten", graph.bottoms(node), axis=node.bottoms[0].axis(p.axis))
     operands = [flat, *(graph.constant(blob.data) for blob in blobs)]
-    top, shape = graph.define(node.top_names[0]), node.tops[0].shape
+    top, shape = graph.top(node), node.tops[0].shape
     if len(shape) == 2:
         graph.add("Gemm", operands, top, transB=int(not p.transpose))
     else:
@@ -144,7 +131,7 @@ def pooling(graph: Graph, node: Node) -> None:
     p = node.param.pooling_param
     if p.pool not in (p.MAX, p.AVE) or len(node.tops) > 1:
         raise UserError(f"layer {node.name!r}: only MAX without a mask and AVE pooling have an ONNX form")
-    bottom, top = _in(graph, node)[0], graph.define(node.top_names[0])
+    bottom, top = graph.bottoms(node)[0], graph.top(node)
     if p.global_pooling:
         graph.add("GlobalMaxPool" if p.pool == p.MAX else "GlobalAveragePool", [bottom], top)
         return
@@ -171,14 +158,14 @@ def lrn(graph: Graph, node: Node) -> None:
     """LRN across channels; within them, x / (1 + alpha mean(x^2)) ^ beta, the mean with the padding counted."""
     p = node.param.lrn_param
     if p.norm_region != p.ACROSS_CHANNELS:
-        x, pad = _in(graph, node)[0], (p.local_size - 1) // 2
+        x, pad = graph.bottoms(node)[0], (p.local_size - 1) // 2
         mean = graph.add("AveragePool", [graph.add("Mul", [x, x])], kernel_shape=[p.local_size] * 2, pads=[pad] * 4,
                          count_include_pad=1)
         scaled = graph.add("Add", [graph.add("Mul", [mean, graph.constant(np.float32(p.alpha))]),
                                    graph.constant(np.float32(1))])
-        graph.add("Mul", [x, graph.add("Pow", [scaled, graph.constant(np.float32(-p.beta))])], top_of(graph, node))
+        graph.add("Mul", [x, graph.add("Pow", [scaled, graph.constant(np.float32(-p.beta))])], graph.top(node))
         return
-    graph.add("LRN", _in(graph, node), graph.define(node.top_names[0]), size=p.local_size, alpha=p.alpha, beta=p.beta,
+    graph.add("LRN", graph.bottoms(node), graph.top(node), size=p.local_size, alpha=p.alpha, beta=p.beta,
               bias=p.k)
 
 
@@ -188,8 +175,8 @@ def batch_norm(graph: Graph, node: Node) -> None:
     mean, variance, factor = (blob.data.astype(np.float64) for blob in node.layer.blobs)
     scale = 1 / factor[0] if factor[0] else 0.0
     numbers = (np.ones_like(mean), np.zeros_like(mean), mean * scale, variance * scale)
-    graph.add("BatchNormalization", [*_in(graph, node), *map(graph.constant, numbers)],
-              graph.define(node.top_names[0]), epsilon=node.param.batch_norm_param.eps)
+    graph.add("BatchNormalization", [*graph.bottoms(node), *map(graph.constant, numbers)],
+              graph.top(node), epsilon=node.param.batch_norm_param.eps)
 
 
 @converts("Scale", "Bias")
@@ -197,7 +184,7 @@ def affine(graph: Graph, node: Node) -> None:
     """Mul and Add of learned numbers, or of a second bottom."""
     is_scale = node.param.type == "Scale"
     p = node.param.scale_param if is_scale else node.param.bias_param
-    x, *given = _in(graph, node)
+    x, *given = graph.bottoms(node)
     axis, ndim = node.bottoms[0].axis(p.axis), node.bottoms[0].ndim
 
     def spread(shape: tuple[int, ...]) -> list[int]:
@@ -210,34 +197,34 @@ def affine(graph: Graph, node: Node) -> None:
     operators = ["Mul", "Add"] if is_scale else ["Add"]
     for operator, factor in zip(operators, factors[:-1], strict=False):
         x = graph.add(operator, [x, factor])
-    graph.add(operators[len(factors) - 1], [x, factors[-1]], graph.define(node.top_names[0]))
+    graph.add(operators[len(factors) - 1], [x, factors[-1]], graph.top(node))
 
 
 @converts("Eltwise")
 def eltwise(graph: Graph, node: Node) -> None:
     """Mul, Sum or Max of all bottoms."""
-    p, terms = node.param.eltwise_param, _in(graph, node)
+    p, terms = node.param.eltwise_param, graph.bottoms(node)
     if p.operation == p.SUM and p.coeff:
         terms = [graph.add("Mul", [t, graph.constant(np.float32(c))]) for t, c in zip(terms, p.coeff, strict=False)]
     while p.operation == p.PROD and len(terms) > 2:
         terms = [graph.add("Mul", terms[:2]), *terms[2:]]
-    graph.add({p.PROD: "Mul", p.SUM: "Sum", p.MAX: "Max"}[p.operation], terms, graph.define(node.top_names[0]))
+    graph.add({p.PROD: "Mul", p.SUM: "Sum", p.MAX: "Max"}[p.operation], terms, graph.top(node))
 
 
 @converts("Power")
 def power(graph: Graph, node: Node) -> None:
     """(shift + scale x) ^ power."""
     p = node.param.power_param
-    x = graph.add("Mul", [*_in(graph, node), graph.constant(np.float32(p.scale))])
+    x = graph.add("Mul", [*graph.bottoms(node), graph.constant(np.float32(p.scale))])
     x = graph.add("Add", [x, graph.constant(np.float32(p.shift))])
-    graph.add("Pow", [x, graph.constant(np.float32(p.power))], graph.define(node.top_names[0]))
+    graph.add("Pow", [x, graph.constant(np.float32(p.power))], graph.top(node))
 
 
 @converts("Flatten", "Reshape")
 def reshape(graph: Graph, node: Node) -> None:
     """Reshape to the top's shape."""
     shape = graph.constant(node.tops[0].shape, np.int64)
-    graph.add("Reshape", [*_in(graph, node), shape], graph.define(node.top_names[0]))
+    graph.add("Reshape", [*graph.bottoms(node), shape], graph.top(node))
 
 
 @converts("Slice")
@@ -245,7 +232,7 @@ def slices(graph: Graph, node: Node) -> None:
     """A Slice a top."""
     p, start = node.param.slice_param, 0
     axis = node.bottoms[0].axis(p.slice_dim if p.HasField("slice_dim") else p.axis)
-    bottom = _in(graph, node)[0]
+    bottom = graph.bottoms(node)[0]
     for name, top in zip(node.top_names, node.tops, strict=False):
         end = start + top.shape[axis]
         places = [graph.constant([n], np.int64) for n in (start, end, axis)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,37 +16,35 @@ from scaffe.nets.net_layer import Node
 OPSET, IR_VERSION = 13, 8  # old enough for any runtime of today
 
 
-def load_onnx() -> Any:
-    """The package. Raises UserError where it is not installed."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise UserError("export-onnx needs the package onnx: pip install onnx") from error
-    return onnx
-
-
 class Graph:
     """Collects nodes. A blob that layers write in place gets one tensor per write; the last one has the blob's name.
 
     Args:
         net: the net to export, for its blobs, inputs and outputs.
+
+    Raises:
+        UserError: onnx is not installed.
     """
 
     def __init__(self, net: Net) -> None:
-        self.onnx, self.net = load_onnx(), net
+        try:
+            self.onnx: Any = importlib.import_module("onnx")
+        except ImportError as error:
+            raise UserError("export-onnx needs the package onnx: pip install onnx") from error
+        self.net = net
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._left = Counter(name for node in net.nodes for name in node.top_names)
         self._tensors: dict[str, str] = {}
         self._n_made = 0
 
-    def tensor(self, blob: str) -> str:
-        """The tensor that currently holds the blob."""
-        return self._tensors[blob]
+    def bottoms(self, node: Node) -> list[str]:
+        """The tensors of a layer's bottoms."""
+        return [self._tensors[name] for name in node.bottom_names]
 
-    def bottom(self, node: Node) -> str:
-        """The tensor of a layer's first bottom."""
-        return self.tensor(node.bottom_names[0])
+    def top(self, node: Node) -> str:
+        """A new tensor for a layer's first top."""
+        return self.define(node.top_names[0])
 
     def alias(self, blob: str, tensor: str) -> None:
         """Make a blob an existing tensor (Split, Dropout); ``finish`` gives outputs a tensor of their own."""
@@ -60,18 +59,15 @@ class Graph:
         return self._tensors[blob]
 
     def add(self, operator: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
-        """Add a node of one output; one without a name gets a new one. Returns the output's name."""
+        """Add a node; an output without a name gets a new one. Returns the output's name.
+
+        TopK's outputs are called as it is, with /0 and /1 behind.
+        """
         self._n_made += 1
         output = output or f"{operator.lower()}/{self._n_made}"
-        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [output], **attributes))
+        outputs = [f"{output}/{i}" for i in range(2)] if operator == "TopK" else [output]
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), outputs, **attributes))
         return output
-
-    def add_two(self, operator: str, inputs: Sequence[str], **attributes: Any) -> tuple[str, str]:
-        """Add a node of two outputs. Returns their new names."""
-        self._n_made += 1
-        first, second = (f"{operator.lower()}/{self._n_made}/{i}" for i in range(2))
-        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [first, second], **attributes))
-        return first, second
 
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
         """Add a constant tensor. Returns its name."""

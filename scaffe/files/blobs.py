@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -64,9 +63,7 @@ def blob_array(buffer: memoryview, copies: bool = True) -> np.ndarray:
     shape: tuple[int, ...] = ()
     for number, value in fields:
         if number in pieces and isinstance(value, memoryview):
-            if len(value) % ITEM_BYTES[number]:
-                raise ValueError(f"a blob's values break off: {len(value)} bytes of {ITEM_BYTES[number]} each")
-            pieces[number] += [value]
+            pieces[number] += [_of_items(value, ITEM_BYTES[number])]
         elif number == SHAPE and isinstance(value, memoryview):
             shape = _dims(value)
         elif number in OLD_SHAPE and isinstance(value, int):
@@ -82,9 +79,14 @@ def _c3d_array(fields: list[tuple[int, int | memoryview]]) -> np.ndarray:
     """The array of a blob of C3D's first version, whose BlobProto has other field numbers."""
     dims = {number: value for number, value in fields if isinstance(value, int)}
     content = b"".join(value for number, value in fields if number == C3D_DATA and isinstance(value, memoryview))
-    if len(content) % ITEM_BYTES[DATA]:
-        raise ValueError(f"a blob's values break off: {len(content)} bytes of {ITEM_BYTES[DATA]} each")
-    return _shaped(np.frombuffer(content, "<f4").astype(np.float32), tuple(dims.get(n, 0) for n in C3D_SHAPE))
+    values = np.frombuffer(_of_items(memoryview(content), ITEM_BYTES[DATA]), "<f4")
+    return _shaped(values.astype(np.float32), tuple(dims.get(n, 0) for n in C3D_SHAPE))
+
+
+def _of_items(content: memoryview, n_bytes: int) -> memoryview:
+    if len(content) % n_bytes:
+        raise ValueError(f"a blob's values break off: {len(content)} bytes of {n_bytes} each")
+    return content
 
 
 def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -107,7 +109,7 @@ def read_with_blobs(path: str | Path, kind: Any) -> tuple[Any, list[memoryview]]
         UserError: no such file, cut short, or of another kind.
     """
     blobs: list[memoryview] = []
-    raw = map_bytes(path)
+    raw = map_input(path, UserError)
     try:
         return parse_binary(lift_blobs(raw, kind.DESCRIPTOR, blobs), kind, str(path)), blobs
     except ProtoError as error:
@@ -117,43 +119,22 @@ def read_with_blobs(path: str | Path, kind: Any) -> tuple[Any, list[memoryview]]
                         ) from error
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """A file's bytes. Raises UserError."""
-    try:
-        return read_input(path)
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-
-
-def map_bytes(path: str | Path) -> memoryview:
-    """A file's bytes as a mapping, which are read when they are accessed. Raises UserError."""
-    try:
-        return map_input(path)
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-
-
 def fields_around(message: Any, number: int) -> tuple[bytes, bytes]:
     """A message's wire form in two pieces: its fields below a number, and those above."""
     pieces: list[bytes] = []
-    for keeps in (lambda n: n < number, lambda n: n > number):
+    for is_other in (number.__le__, number.__ge__):
         part = type(message)()
         part.CopyFrom(message)
-        for name in _names(message, lambda n, keeps=keeps: not keeps(n)):
-            part.ClearField(name)
+        for field, _ in message.ListFields():
+            if is_other(field.number):
+                part.ClearField(field.name)
         pieces.append(wire_form(part))
     return pieces[0], pieces[1]
 
 
-def _names(message: Any, chosen: Any) -> Iterator[str]:
-    for field, _ in message.ListFields():
-        if chosen(field.number):
-            yield field.name
-
-
 def read_mean(path: str | Path) -> np.ndarray:
     """The array of a mean file, float32, usually (1, channels, height, width). Raises UserError."""
-    raw = read_bytes(path)
+    raw = read_input(path, UserError)
     try:
         return blob_array(memoryview(raw))
     except ValueError as error:

@@ -17,6 +17,8 @@ from scaffe.errors import UserError
 from scaffe.hdf5_input import Hdf5Input, h5py_module, hdf5_input
 from scaffe.proto.byte_text import bytes_of, shown, text_of
 
+Layer = tuple[str, str, list[np.ndarray | None]]  # name, type, blobs
+
 
 @dataclass(frozen=True)
 class StoredLayer:
@@ -87,29 +89,23 @@ def _put_arrays(group: Any, arrays: dict[int, np.ndarray]) -> None:
         group.create_dataset(str(index), data=np.asarray(array, np.float32))
 
 
-def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
-    """Read a net's layers.
+def model_layers(path: str | Path) -> Iterator[Layer]:
+    """A net's layers, one after another, so that they need not fit in memory together.
 
-    Returns:
-        (name, "", blobs) of each layer; the type is empty because the file does not store it. A blob is None if the
-        file leaves it out.
+    Yields:
+        (name, "", blobs float32); the type is empty because the file does not store it. A blob is None if the file
+        leaves it out.
 
     Raises:
         UserError: the file is missing or damaged, or h5py is not installed.
     """
-    return list(model_layers(path))
-
-
-def model_layers(path: str | Path) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
-    """As ``read_model``, one after another, so that they need not fit in memory together."""
     with hdf5_input(path, UserError) as file:
         if "data" not in file.root:
             raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")
         yield from _layers(file, file.root["data"], "", set())
 
 
-def _layers(file: Hdf5Input, group: Any, prefix: str,
-            seen: set[Any]) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
+def _layers(file: Hdf5Input, group: Any, prefix: str, seen: set[Any]) -> Iterator[Layer]:
     """The layers in a group and in its subgroups, each group once, whatever links lead to it."""
     for name, inner in _items(group):
         if not hasattr(inner, "keys") or inner.id in seen:

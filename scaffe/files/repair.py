@@ -19,12 +19,8 @@ CLIP_AXES = 3
 
 
 def mend_clip_pooling(layer: Entry, changes: list[str]) -> None:
-    """Turn a Pooling with three kernel_size, one an axis (video-caffe's first version), into an NdPooling; a single
-    stride or pad holds for all axes.
-
-    Args:
-        layer: changed in place.
-        changes: gets a line for each change.
+    """Turn a Pooling with three kernel_size, one an axis (video-caffe's first version), into an NdPooling, in place; a
+    single stride or pad holds for all axes. ``changes`` gets a line for each change.
     """
     kind = next((f for f in layer.fields if f.name == "type" and unquoted(f.value) == "Pooling"), None)
     options = next((f for f in layer.fields if f.name == "pooling_param" and f.is_message), None)

@@ -13,8 +13,9 @@ import numpy as np
 from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
-from scaffe.files.blobs import blob_array, blob_parts, fields_around, map_bytes, read_with_blobs
+from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
 from scaffe.files.wire import FIXED32
+from scaffe.input_files import map_input
 from scaffe.proto import caffe_pb2
 from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.proto.raw_strings import delimited, varint
@@ -103,12 +104,9 @@ def read_state(path: str | Path) -> SolverState:
         raise UserError(f"{path}: {error}") from error
     if not message.HasField("iter"):
         raise UserError(f"{path}: holds no iteration; a .solverstate was expected")
-    if message.HasField("checksum") and message.checksum != _checksum_of_rest(path):
+    if message.HasField("checksum") and message.checksum != zlib.crc32(
+            map_input(path, UserError)[:-len(CHECKSUM_TAG) - 4]):
         raise UserError(f"{path}: damaged: its checksum does not fit its contents")
     ours = {name: getattr(message, name) for name in hdf5.NUMBERS if message.HasField(name)}
     return SolverState(message.iter, path_of(message.learned_net), message.current_step, history,
                        list(message.streams), losses=list(message.losses), **ours)
-
-
-def _checksum_of_rest(path: str | Path) -> int:
-    return zlib.crc32(map_bytes(path)[:-len(CHECKSUM_TAG) - 4])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
-from scaffe.files.hdf5 import StoredLayer
+from scaffe.files.hdf5 import Layer, StoredLayer
 from scaffe.files.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
 from scaffe.proto.raw_strings import delimited, wire_form
@@ -75,7 +73,7 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
     return bool(net != message)
 
 
-def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
+def read_model(path: str | Path) -> list[Layer]:
     """The layers of a trained net: (name, type, blobs float32), old generations upgraded.
 
     Blobs are mapped from the file: they are read when they are accessed, and must not be written.
@@ -84,12 +82,11 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]
         UserError: no such file, truncated, or not a trained net.
     """
     if str(path).endswith(".h5"):
-        return hdf5.read_model(path)
+        return list(hdf5.model_layers(path))
     message, blobs = read_with_blobs(path, caffe_pb2.NetParameter)
     try:
-        layers: list[tuple[str, str, list[np.ndarray | None]]] = [
-            (layer.name, layer.type, [blob_array(blobs[b.num], copies=False) for b in layer.blobs])
-            for layer in upgrade_net(message).layer]
+        layers: list[Layer] = [(layer.name, layer.type, [blob_array(blobs[b.num], copies=False) for b in layer.blobs])
+                               for layer in upgrade_net(message).layer]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     if not layers:
@@ -97,6 +94,6 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]
     return layers
 
 
-def model_layers(path: str | Path) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
-    """As ``read_model``, one after another, so that they need not be in memory together."""
-    yield from hdf5.model_layers(path) if str(path).endswith(".h5") else read_model(path)
+def model_layers(path: str | Path) -> Iterable[Layer]:
+    """As ``read_model``; those of HDF5 one after another, so that they need not be in memory together."""
+    return hdf5.model_layers(path) if str(path).endswith(".h5") else read_model(path)

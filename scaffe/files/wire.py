@@ -74,12 +74,7 @@ def _read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
 
 
 def lift_blobs(buffer: memoryview, descriptor: Any, blobs: list[memoryview]) -> bytes:
-    """Take the blobs out of a message.
-
-    Args:
-        buffer: the message's bytes.
-        descriptor: the message's type.
-        blobs: receives the bytes of each blob.
+    """Take the blobs out of a message of the descriptor's type; ``blobs`` receives the bytes of each.
 
     Returns:
         The message's bytes, in which each blob is a small BlobProto whose ``num`` is its index in ``blobs``.

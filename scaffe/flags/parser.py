@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from scaffe.errors import UsageError
-from scaffe.flags.flag import REQUIRED, Flag, kind_of, whole
+from scaffe.flags.flag import REQUIRED, Flag, kind_of
 from scaffe.flags.help import help_text
 
 HELP = ("h", "help")
@@ -61,10 +61,6 @@ class Flags:
         """Add the last argument, which takes one word or more; its value is their list."""
         self.arguments.append(Flag(name, REQUIRED, help, str, is_many=True))
 
-    def count(self, name: str, help: str) -> None:
-        """Add a flag whose value is a number from 0 on, 0 unless given."""
-        self.flag(name, 0, help, kind=whole(0))
-
     def pass_over(self, *names: str) -> None:
         """Take flags that Caffe's program knows and this command of it does not use, as Caffe does."""
         for name in names:
@@ -110,7 +106,8 @@ class Flags:
             elif word == "--":
                 yield from ((rest, None, "") for rest in words)
             elif name in HELP:
-                self._print_help()
+                print(help_text(self.command, self.description, list(self.flags.values()), self.arguments))
+                raise SystemExit(0)
             elif (flag := self._find(name)) is None and (off := self._find(name.removeprefix("no"))) \
                     and isinstance(off.default, bool) and not has_value:
                 yield word, off, False
@@ -143,7 +140,3 @@ class Flags:
     def _unknown(self, word: str, name: str) -> NoReturn:
         near = difflib.get_close_matches(name, [flag.name for flag in self.flags.values() if flag.section], 1)
         self.error(f"unknown flag {word}" + (f"; did you mean -{near[0]}?" if near else ""))
-
-    def _print_help(self) -> NoReturn:
-        print(help_text(self.command, self.description, list(self.flags.values()), self.arguments))
-        raise SystemExit(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 
 from scaffe.errors import UserError
@@ -59,10 +59,7 @@ def read_run(path: str, scaling: str) -> Run:
     Raises:
         UserError: no such file, or no log of a whole run.
     """
-    try:
-        text = read_text_input(path, "replace")
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    text = read_text_input(path, "replace", UserError)
     ranks = RANKS.search(text)
     paces = [number_of(pace) for pace in PACE.findall(text)][WARM_UP:]
     if ranks is None or not SUMMARY.search(text):
@@ -104,11 +101,6 @@ def as_text(rows: Sequence[Row]) -> str:
     lines = [f"{row.scaling:10}{row.n_ranks:7d}{row.images_per_iteration:13d}{row.iterations_per_second:12.4g}"
              f"{row.images_per_second:12.4g}{row.speedup:10.2f}{row.efficiency:12.1%}" for row in rows]
     return "\n".join([HEAD, *lines])
-
-
-def as_json(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """The table's lines for JSON."""
-    return [asdict(row) for row in rows]
 
 
 def chart(rows: Sequence[Row]) -> Chart:

@@ -32,7 +32,7 @@ def read_message(path: str | Path, kind: type) -> Any:
     Raises:
         ProtoError: no such file, not text, or a mistake in it.
     """
-    raw = _read(path)
+    raw = read_input(path, ProtoError)
     if str(path).endswith(BINARY_ENDINGS):
         return parse_binary(raw, kind, str(path))
     return parse_text(_decoded(raw, path), kind, str(path))
@@ -40,14 +40,7 @@ def read_message(path: str | Path, kind: type) -> Any:
 
 def read_text(path: str | Path) -> str:
     """The text of a prototxt file. Raises ProtoError: no such file, or not text."""
-    return _decoded(_read(path), path)
-
-
-def _read(path: str | Path) -> bytes:
-    try:
-        return read_input(path)
-    except OSError as error:
-        raise ProtoError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    return _decoded(read_input(path, ProtoError), path)
 
 
 def _decoded(raw: bytes, path: str | Path) -> str:
@@ -103,7 +96,7 @@ def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -
 
 
 def _unknown_field(message: str, field: str, kind: Any) -> str:
-    descriptor = _find(kind.DESCRIPTOR.file, message.split(".")[-1])
+    descriptor = kind.DESCRIPTOR.file.message_types_by_name.get(message.split(".")[-1])
     near = difflib.get_close_matches(field, [f.name for f in descriptor.fields], 1) if descriptor else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{message.split('.')[-1]} has no field {field!r}{fork_of_field(field) or hint}"
@@ -111,14 +104,10 @@ def _unknown_field(message: str, field: str, kind: Any) -> str:
 
 def _near_value(kind: Any, enum: str, value: str) -> str:
     *_, owner, name = ["", *enum.split(".")]
-    holder = _find(kind.DESCRIPTOR.file, owner)
+    holder = kind.DESCRIPTOR.file.message_types_by_name.get(owner)
     enums = holder.enum_types_by_name if holder else kind.DESCRIPTOR.file.enum_types_by_name
     known = [v.name for v in enums[name].values] if name in enums else []
     return f"; known: {', '.join(known)}" if known else ""
-
-
-def _find(file: Any, name: str) -> Any:
-    return file.message_types_by_name.get(name)
 
 
 def _inside(text: str, line: int | None) -> str:

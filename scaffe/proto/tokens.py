@@ -68,17 +68,10 @@ def _escaped(text: str, quote: str) -> str:
 
 
 def python_number(token: str, sign: str, kind: int | None) -> str:
-    """A number of a field.
+    """A number of a field, without its sign, which is "-" or "". Raises ValueError, which says why C++ refuses it.
 
     Truths and enums may be hexadecimal or octal in C++; floats may not, which Python checks from protobuf 6 on.
-
-    Args:
-        token: without its sign.
-        sign: "-" or "".
-        kind: the field's type, protobuf's number; None if it is not known.
-
-    Raises:
-        ValueError: C++ refuses it; says why.
+    ``kind`` is the field's type, protobuf's number; None if it is not known.
     """
     if kind in FLOATS and token[0] == "0" and token[1:2] in set("0123456789xX"):
         raise ValueError(f"{token!r} is octal or hexadecimal; a decimal number was expected")
@@ -152,10 +145,7 @@ def conform(text: str, message: Any = None) -> str:
 
 
 class Place:
-    """The field of which the next token may be the value.
-
-    Args:
-        message: the descriptor of the text's message, or None.
+    """The field of which the next token may be the value, in a text of a message of this descriptor (None: unknown).
 
     Attributes:
         field: its descriptor; None if there is none, or none of that name.

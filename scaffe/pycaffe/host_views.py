@@ -43,17 +43,14 @@ class HostView(UserBlob):
 
     @property
     def data(self) -> np.ndarray:
-        """The values, on the host."""
         self._before_read()
         return self._pull("data")
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradient, on the host."""
         return self._pull("diff")
 
     def reshape(self, *dims: int) -> None:
-        """Take a new shape."""
         self.push()
         super().reshape(*dims)
 
@@ -119,23 +116,14 @@ def view_of_blob(blob: Blob, kernels: Any, before_read: Callable[[], Any],
                  before_reshape: Callable[[], Any]) -> UserBlob:
     """A blob as pycaffe shows it: its own memory if that is on the host and of a NumPy type, else a HostView.
 
-    Args:
-        blob: the blob.
-        kernels: the backend that it belongs to.
-        before_read: called before each access to the data.
-        before_reshape: called before a blob in host memory takes another shape.
+    ``before_read`` is called before each access to the data, ``before_reshape`` before the blob takes another shape.
     """
     is_numpys = kernels.PLACE == "host" and blob.dtype.kind == "f"
     return WatchedBlob(blob, before_read, before_reshape) if is_numpys else HostView(blob, kernels, before_read)
 
 
 class LayerView(UserLayer):
-    """One layer as pycaffe shows it.
-
-    Attributes:
-        type: the layer's type.
-        blobs: its parameter blobs.
-    """
+    """One layer as pycaffe shows it: its type, and its parameter blobs."""
 
     def __init__(self, node: Node, kernels: Any, before_read: Callable[[], Any],
                  before_reshape: Callable[[], Any]) -> None:

@@ -21,13 +21,7 @@ PARTIAL = ""  # counts partial passes in place of a blob: no blob has this name
 
 
 class WatchedBlob(UserBlob):
-    """A blob in host memory that calls back before its data are read or written, and before it is reshaped.
-
-    Args:
-        blob: the blob.
-        before_read: called before each access to the data.
-        before_reshape: called before the blob takes another shape.
-    """
+    """A blob in host memory that calls back before its data are read or written, and before it is reshaped."""
 
     def __init__(self, blob: Blob, before_read: Callable[[], Any], before_reshape: Callable[[], Any]) -> None:
         super().__init__(blob)
@@ -40,7 +34,6 @@ class WatchedBlob(UserBlob):
         return self._blob.writes.lend(self._blob.data)
 
     def reshape(self, *dims: int) -> None:
-        """Take a new shape."""
         if dims != self._blob.shape:
             self._before_reshape()
             self._blob.writes.note()
@@ -74,12 +67,7 @@ class LazyPasses:
         self._fold()
 
     def forward(self, start: int, end: int, wanted: Collection[str]) -> float:
-        """Run layers ``start`` to ``end`` forward. Returns the loss.
-
-        Args:
-            start, end: indices of the first and the last layer.
-            wanted: names of blobs that the caller reads afterwards.
-        """
+        """Run layers ``start`` to ``end`` forward; the caller then reads the blobs ``wanted``. Returns the loss."""
         if self._is_plain or start > 0 or end < len(self._net.nodes) - 1:
             self._n_reads[PARTIAL] += self._lazy.is_open
             self._is_plain |= self._n_reads[PARTIAL] >= MANY_READS

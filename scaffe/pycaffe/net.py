@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from scaffe.nets import net
 from scaffe.nets.setup import Selection, make_context, message_of, net_by_itself
 from scaffe.nets.weights import load_hdf5, load_weights, save_hdf5, save_weights
 from scaffe.pictures.net_picture import net_picture, to_svg
-from scaffe.pycaffe import batched_evaluation, process
-from scaffe.pycaffe.batched_evaluation import Arrays, batches
+from scaffe.pycaffe import process
+from scaffe.pycaffe.batched_evaluation import Arrays, batches, copied, joined, n_rows_of
 from scaffe.pycaffe.host_views import HostView, view_of_blob, view_of_layer
 from scaffe.pycaffe.lazy_passes import LazyPasses
 
@@ -183,30 +184,42 @@ class Net:
         return {name: self.blobs[name].diff for name in names}
 
     def forward_all(self, blobs: Iterable[str] | None = None, **inputs: np.ndarray) -> Arrays:
-        """Run forward over arrays of any length, batch by batch.
-
-        Args:
-            blobs: names of further blobs to return.
-            inputs: an array of n rows for each of the net's inputs, by name.
+        """As ``forward``, batch by batch over arrays of n rows.
 
         Returns:
             The outputs and ``blobs`` by name, each an array of n rows.
+
+        Raises:
+            UserError: no arrays, arrays of different lengths, or names that are not the net's inputs.
         """
-        return batched_evaluation.forward_all(self, tuple(blobs or ()), inputs)
+        names, n_rows = tuple(blobs or ()), n_rows_of(inputs)
+        found = [copied(self.forward(names, None, None, **batch)) for batch in self._batch(inputs)]
+        if not n_rows:
+            return {name: np.zeros(0, np.float32) for name in {*self.outputs, *names}}
+        return joined(found, n_rows, self._batch_size())
 
     def forward_backward_all(self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None,
                              **arrays: np.ndarray) -> tuple[Arrays, Arrays]:
-        """Run forward and backward over arrays of any length, batch by batch.
+        """As ``forward`` and ``backward``, batch by batch over arrays of n rows.
 
         Args:
-            blobs: names of further blobs to return.
-            diffs: names of further blobs whose diffs to return.
-            arrays: n rows of data for each input and of diffs for each output, by name.
+            blobs, diffs: names of further blobs to return, and of those whose diffs to return.
+            arrays: data for each input and diffs for each output, by name.
 
         Returns:
             (the outputs and ``blobs``, the diffs of the inputs and of ``diffs``), by name, each an array of n rows.
+
+        Raises:
+            UserError: no arrays, arrays of different lengths, or names that are not the net's inputs and outputs.
         """
-        return batched_evaluation.forward_backward_all(self, tuple(blobs or ()), tuple(diffs or ()), arrays)
+        more, n_rows, size = (tuple(blobs or ()), tuple(diffs or ())), n_rows_of(arrays), self._batch_size()
+        found: tuple[list[Arrays], list[Arrays]] = [], []
+        pairs = zip_longest(*(self._batch({name: arrays[name] for name in names if name in arrays})
+                              for names in (self.inputs, self.outputs)), fillvalue={})
+        for data, tops in pairs:
+            found[0].append(copied(self.forward(more[0], None, None, **data)))
+            found[1].append(copied(self.backward(more[1], None, None, **tops)))
+        return joined(found[0], n_rows, size), joined(found[1], n_rows, size)
 
     def _forward(self, start: int, end: int, wanted: Collection[str] = ()) -> float:
         self._push()
@@ -234,7 +247,10 @@ class Net:
 
     def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[Arrays]:
         """The arrays cut into batches of the net's size, the last one padded with zeros."""
-        return batches(blobs, batched_evaluation.batch_size(self))
+        return batches(blobs, self._batch_size())
+
+    def _batch_size(self) -> int:
+        return int(next(iter(self.blobs.values())).shape[0])
 
     # -- contents ------------------------------------------------------------------------------------------
     def reshape(self) -> None:
@@ -291,20 +307,20 @@ class Net:
     # -- callbacks -----------------------------------------------------------------------------------------
     def before_forward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` before each layer's forward."""
-        self._net.before_forward.append(run)
-        self._net.unfused = True
+        self._call_in(self._net.before_forward, run)
 
     def after_forward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` after each layer's forward."""
-        self._net.after_forward.append(run)
-        self._net.unfused = True
+        self._call_in(self._net.after_forward, run)
 
     def before_backward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` before each layer's backward."""
-        self._net.before_backward.append(run)
-        self._net.unfused = True
+        self._call_in(self._net.before_backward, run)
 
     def after_backward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` after each layer's backward."""
-        self._net.after_backward.append(run)
-        self._net.unfused = True
+        self._call_in(self._net.after_backward, run)
+
+    def _call_in(self, hooks: list[Callable[[int], Any]], run: Callable[[int], Any]) -> None:
+        hooks.append(run)
+        self._built.unfused = True

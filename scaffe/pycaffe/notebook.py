@@ -36,11 +36,10 @@ class StepLine(Observer):
         self._first, self._end, self._started = solver.iteration, solver.iteration + n_iterations, time.perf_counter()
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """See Observer."""
         self._loss = loss
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer. A loop of single steps does not draw at each."""
+        """A loop of single steps does not draw at each."""
         now = time.perf_counter()
         is_end = solver.iteration == self._end and self._end - self._first > 1
         if is_end or now - self._drawn >= REDRAW_SECONDS:

@@ -26,9 +26,8 @@ _state: dict[str, Any] = {}
 def kernels(n_threads: int = 0) -> Any:
     """The backend for new nets: the GPU after ``set_mode_gpu`` if there is one, else the CPU.
 
-    Args:
-        n_threads: CPU threads; 0 leaves the number unchanged. At first it is that of ``set_threads``, else that of the
-            environment or the cores.
+    ``n_threads`` are CPU threads; 0 leaves the number as it is: at first that of ``set_threads``, else that of the
+    environment or the cores.
     """
     from scaffe.nets.devices import Compute, load_kernels
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from scaffe.errors import UserError
-from scaffe.input_files import read_text_input
+from scaffe.input_files import read_text_input, told
 
 STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
 ITERATION = re.compile(r"Iteration (\d{1,18})")
@@ -26,11 +26,9 @@ def parse_log(path: str) -> dict[str, list[Row]]:
     Raises:
         UserError: no such file, or no log of a solver.
     """
-    try:
+    with told(path):
         lines = read_text_input(path, "replace").splitlines()
         year = datetime.fromtimestamp(Path(path).stat().st_ctime).year
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     tables = {"Train": _Table(), "Test": _Table()}
     first = next(filter(tells_of_training, lines), None)
     if first is None:

@@ -1,4 +1,4 @@
-"""The page's charts: every output, the learning rate and the throughput, with a line for each run."""
+"""The page's charts, a line for each run, and its sections about time: activities, some iterations, layers' speed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from scaffe.errors import UserError
 from scaffe.line_chart import COLOURS, LARGEST, Axis, Chart, Line, Page
 from scaffe.markup import escaped
+from scaffe.pictures import timeline
 from scaffe.report.caffe_log import Row, parse_log
 from scaffe.report.run import Run, outputs_of
+from scaffe.report.trace import LayerTime, Trace
 
 SMALL = Page(width=540, height=300, left=64, right=16, top=44, bottom=52, has_legend=False)
 X_AXES = (("NumIters", "iterations"), ("Seconds", "seconds"))
@@ -86,3 +88,73 @@ def plot_losses(*logs: str | Path, seconds: bool = False) -> Chart:
     if made is None:
         raise UserError(f"{', '.join(map(str, logs)) or 'no log'}: no output with \"loss\" in its name")
     return made
+
+
+MORE_COLOURS = {"compiling": "#8a8d91", "test": "#d98f2b", "snapshot": "#5b7f95", "rest": "#c9ccd1"}
+
+
+def stacked(runs: Sequence[Run]) -> str:
+    """A bar for each run: the part of rank 0's time that each activity took, with the figures below it."""
+    return "".join(_bar(run) for run in runs if run.shares)
+
+
+def timelines(runs: Sequence[Run]) -> str:
+    """Timelines of some iterations in the middle of each run that has a trace, by rank."""
+    return "".join(_timeline(run, run.trace) for run in runs if run.trace)
+
+
+def layers(runs: Sequence[Run]) -> str:
+    """A table for each trace: each layer's milliseconds and GFLOP/s."""
+    return "".join(_layer_table(run.name, run.trace.layers()) for run in runs if run.trace and run.trace.layers())
+
+
+def _bar(run: Run) -> str:
+    parts = dict(run.shares)
+    if (rest := 1 - sum(parts.values())) > 0.0005:
+        parts["rest"] = rest
+    whole = sum(parts.values())
+    bars = "".join(f'<span style="width:{part / whole:.3%};background:{_colour(name)}" '
+                   f'title="{escaped(name)}: {part:.1%}"></span>' for name, part in parts.items())
+    return f'<figure><figcaption>{escaped(run.name)}</figcaption><div class="stack">{bars}</div>' \
+           f'{_legend({name: f"{name} {part:.1%}" for name, part in parts.items()})}</figure>\n'
+
+
+def _timeline(run: Run, trace: Trace) -> str:
+    try:
+        start, end = trace.window()
+        drawing = timeline.to_svg(timeline.lay_out(trace.events, start, end)).decode()
+    except UserError:  # a trace without spans
+        return ""
+    shown = [e["name"].partition(" ")[0] for e in trace.events if e.get("ph") == "X"
+             and (e["ts"] + e["dur"]) / 1e3 > start and (end is None or e["ts"] / 1e3 < end)]
+    hidden = f": {run.hidden[1]:.1%} of all communication hidden behind computing" if run.hidden else ""
+    return f'<figure><figcaption>{escaped(run.name)}{hidden}</figcaption><div class="wide">{drawing}</div>' \
+           f"{_legend({name: name for name in sorted(set(shown))})}</figure>\n"
+
+
+def _legend(texts: dict[str, str]) -> str:
+    """Keys of activities' colours, each with its text."""
+    keys = "".join(f'<li><i class="key" style="background:{_colour(name)}"></i>{escaped(text)}</li>'
+                   for name, text in texts.items())
+    return f'<ul class="legend">{keys}</ul>'
+
+
+def _colour(activity: str) -> str:
+    return MORE_COLOURS.get(activity) or timeline.COLOURS.get(activity, timeline.OTHER)
+
+
+def _layer_table(name: str, times: Sequence[LayerTime]) -> str:
+    most = max(max(time.forward_gflops, time.backward_gflops) for time in times)
+    rows = "".join(f"<tr><th>{escaped(time.name)}</th>{_ms(time.forward_ms)}{_gflops(time.forward_gflops, most)}"
+                   f"{_ms(time.backward_ms)}{_gflops(time.backward_gflops, most)}</tr>" for time in times)
+    return (f'<figure><figcaption>{escaped(name)}, rank 0</figcaption><div class="wide"><table><thead><tr>'
+            "<th>layer</th><th>forward ms</th><th>GFLOP/s</th><th>backward ms</th><th>GFLOP/s</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table></div></figure>\n")
+
+
+def _ms(milliseconds: float) -> str:
+    return f"<td>{milliseconds:.3f}</td>" if milliseconds else "<td></td>"
+
+
+def _gflops(value: float, most: float) -> str:
+    return f'<td><b style="width:{4 * value / most:.2f}em"></b>{value:.1f}</td>' if value else "<td></td>"

@@ -12,7 +12,7 @@ from scaffe.files.upgrade import upgrade_net
 from scaffe.markup import escaped
 from scaffe.pictures.net_picture import net_picture, to_svg
 from scaffe.proto import caffe_pb2
-from scaffe.report import charts, times
+from scaffe.report import charts
 from scaffe.report.run import Run, outputs_of
 
 MOST_NOTE, MOST_LAYERS = 20_000, 2000  # characters; boxes of a net
@@ -43,10 +43,10 @@ def html(runs: Sequence[Run], title: str) -> str:
         ("Runs", "", _summary),
         ("Loss and accuracy", "", charts.outputs),
         ("Learning rate and throughput", "", charts.rates),
-        ("Where the time went", "Rank 0, from the first iteration to the end.", times.stacked),
-        ("Some iterations, rank by rank", "A row a thread; times from the trace, in milliseconds.", times.timelines),
+        ("Where the time went", "Rank 0, from the first iteration to the end.", charts.stacked),
+        ("Some iterations, rank by rank", "A row a thread; times from the trace, in milliseconds.", charts.timelines),
         ("Layers", "Medians over the iterations. GFLOP/s: of matrix products, two operations a multiply-add.",
-         times.layers),
+         charts.layers),
         ("Net", "", _drawings),
         ("Settings, versions, machine", "", _notes)]
     body = "".join(_section(head, said, make(runs)) for head, said, make in sections)

@@ -1,16 +1,18 @@
-"""One run: the data of its log and its trace."""
+"""Finds the files of each run, logs and traces, and reads their data."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from scaffe.input_files import read_text_input
-from scaffe.report.caffe_log import Row, parse_log
+from scaffe.errors import UserError
+from scaffe.input_files import open_input, read_text_input, told
+from scaffe.pictures.scaling import RANKS, number_of
+from scaffe.report.caffe_log import Row, parse_log, tells_of_training
 from scaffe.report.trace import Trace, read_trace
 
-RANKS = re.compile(r"Training on (\d{1,9}) rank\(s\), (\d{1,18}) images an iteration")
 PACE = re.compile(r"Iteration (\d{1,18}) \(([\d.e+-]{1,30}) iter/s")
 SUMMARY = re.compile(r"Summary: (\d{1,18}) iterations in ([\d.]{1,30}) s on \d+ rank\(s\), (\d{1,18}) images/s; (.*)")
 SHARE = re.compile(r"([a-z ]{1,40}) ([\d.]{1,10})%")
@@ -49,29 +51,17 @@ class Run:
     notes: dict[str, str] = field(default_factory=dict)
     trace: Trace | None = None
 
-    def outputs(self) -> list[str]:
-        """The names of the outputs in the log's tables."""
-        heads = ("NumIters", "Seconds", "LearningRate")
-        return list(dict.fromkeys(name for row in (*self.train, *self.test) for name in row if name not in heads))
-
 
 def outputs_of(runs: Sequence[Run]) -> tuple[list[str], int]:
     """The first names of all runs' outputs, as many as a page can have, and the number of the others."""
-    names = list(dict.fromkeys(name for run in runs for name in run.outputs()))
+    heads = ("NumIters", "Seconds", "LearningRate")
+    names = list(dict.fromkeys(name for run in runs for row in (*run.train, *run.test) for name in row
+                               if name not in heads))
     return names[:MOST_OUTPUTS], max(0, len(names) - MOST_OUTPUTS)
 
 
 def read_run(name: str, log: str = "", trace: str = "") -> Run:
-    """Read a run's files.
-
-    Args:
-        name: what the page calls it.
-        log: the path of its log; empty: it has none.
-        trace: the path of its trace; empty: it has none.
-
-    Raises:
-        UserError: a file cannot be read or is something else.
-    """
+    """Read the run of this log and this trace, each a path, or empty where it has none. Raises UserError."""
     run = Run(name)
     if log:
         tables = parse_log(log)
@@ -88,18 +78,81 @@ def _note(run: Run, line: str) -> None:
     if found := RANKS.search(line):
         run.n_ranks, run.images_per_iteration = int(found[1]), int(found[2])
     elif found := SUMMARY.search(line):
-        run.n_iterations, run.seconds, run.images_per_second = int(found[1]), _number(found[2]), float(found[3])
-        run.shares = {name.strip(): _number(share) / 100 for name, share in SHARE.findall(found[4])}
+        run.n_iterations, run.seconds, run.images_per_second = int(found[1]), number_of(found[2]), float(found[3])
+        run.shares = {name.strip(): number_of(share) / 100 for name, share in SHARE.findall(found[4])}
     elif found := HIDDEN.search(line):
-        run.hidden = _number(found[1]), _number(found[2]) / 100
+        run.hidden = number_of(found[1]), number_of(found[2]) / 100
     elif found := PACE.search(line):
-        run.throughputs.append((float(found[1]), _number(found[2]) * run.images_per_iteration))
+        run.throughputs.append((float(found[1]), number_of(found[2]) * run.images_per_iteration))
     elif found := NOTE.search(line):
         run.notes.setdefault(found[1], found[2])
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+LOG, TRACE = "log", "trace"
+HEAD_BYTES = 1 << 16
+STAMPED = re.compile(rb"(?m)^[IWEF]\d{4,8} \d\d:\d\d:\d\d\.")
+
+
+def find_runs(paths: Sequence[str]) -> list[Run]:
+    """Read the runs that paths name. A log and a trace are one run if their names differ only in the ending, or if they
+    are the only log and the only trace of a folder or of all paths.
+
+    Raises:
+        UserError: a path is missing or is neither a log nor a trace, a folder has none of them, or a file is damaged.
+    """
+    groups: dict[str, dict[str, str]] = {}
+    loose = [path for path in paths if not Path(path).is_dir()]
+    _add(groups, "", [(path, _kind(path)) for path in loose])
+    for path in paths:
+        if Path(path).is_dir():
+            _add(groups, Path(path).resolve().name, _inside(path))
+    return [read_run(name, files.get(LOG, ""), files.get(TRACE, "")) for name, files in groups.items()]
+
+
+def files_of(paths: Sequence[str]) -> list[str]:
+    """The logs and traces that paths name. Raises UserError for a folder that has none."""
+    return [file for path in paths for file in ([file for file, _ in _inside(path)] if Path(path).is_dir() else [path])]
+
+
+def _add(groups: dict[str, dict[str, str]], folder: str, files: list[tuple[str, str]]) -> None:
+    """Enter files that were found together."""
+    kinds = [kind for _, kind in files]
+    is_one_run = len(set(kinds)) == len(kinds)
+    for path, kind in files:
+        stem = Path(files[0][0] if is_one_run else path).name.split(".log")[0].removesuffix(".json")
+        name = folder if folder and is_one_run else "/".join(filter(None, (folder, stem)))
+        while kind in groups.get(name, {}):
+            name += "'"  # another folder's of the same name
+        groups.setdefault(name, {})[kind] = path
+
+
+def _inside(folder: str) -> list[tuple[str, str]]:
+    """A folder's logs and traces, by name; links, as glog makes beside its logs, are left out."""
+    found = []
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_file() and not path.is_symlink():
+            kind = _guess(str(path))
+            found += [(str(path), kind)] if kind else []
+    if not found:
+        raise UserError(f"{folder}: has no log of train and no trace of train -timeline")
+    return found
+
+
+def _kind(path: str) -> str:
+    with told(path):
+        kind = _guess(path)
+    if not kind:
+        raise UserError(f"{path}: neither a log of train nor a trace of train -timeline")
+    return kind
+
+
+def _guess(path: str) -> str:
+    """Whether a file is a log or a trace, by its beginning; empty if neither. Raises OSError."""
+    with open_input(path) as file:
+        head = file.read(HEAD_BYTES)
+    if head.lstrip().startswith(b'{"traceEvents"'):
+        return TRACE
+    if not STAMPED.search(head):
+        return ""
+    lines = read_text_input(path, "replace").splitlines()  # a net that is told of may be longer than the head
+    return LOG if any(map(tells_of_training, lines)) else ""

@@ -23,7 +23,6 @@ class LayerTime:
     """One layer on rank 0, medians over the iterations.
 
     Attributes:
-        name: the layer's name.
         forward_ms, backward_ms: milliseconds; 0 for a pass that the layer has not, or that runs with another layer's.
         multiply_adds: of this rank in one pass forward and one backward; 0 where the trace does not say.
     """
@@ -94,7 +93,7 @@ def read_trace(path: str) -> Trace:
         UserError: the file cannot be read or is something else; times are at most 10¹⁵ microseconds.
     """
     try:
-        content = json.loads(read_text_input(path))
+        content = json.loads(read_text_input(path, error=UserError))
         events, about = list(content["traceEvents"]), content.get("otherData", {})
         counts = {str(name): (int(forward), int(backward))
                   for name, (forward, backward) in about.get("multiply_adds", {}).items()}
@@ -107,8 +106,8 @@ def read_trace(path: str) -> Trace:
             elif event.get("name") == "thread_name":
                 _check(isinstance(event["args"]["name"], str) and _is_placed(event))
         return Trace(events, str(about.get("net", "")), counts)
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except UserError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise UserError(f"{path}: not a trace that train -timeline wrote") from None
 

@@ -16,13 +16,14 @@ from scaffe.torch.work import CollectiveWork
 
 
 class Calls:
-    """Collectives that are waited for together."""
+    """Collectives that are waited for together.
+
+    Args:
+        communicator: runs them.
+        is_async: on its helper thread; otherwise here and now, but for tensors on a GPU, whose order streams keep.
+    """
 
     def __init__(self, communicator: Communicator, is_async: bool) -> None:
-        """Args:
-            communicator: runs them.
-            is_async: on its helper thread; otherwise here and now, but for tensors on a GPU, whose order streams keep.
-        """
         self._communicator, self._is_async = communicator, is_async
         self._requests: list[Request] = []
         self._steps: list[Callable[[], object]] = []
@@ -65,23 +66,14 @@ NAMES = {ReduceOp.SUM: "sum", ReduceOp.AVG: "sum", ReduceOp.PRODUCT: "prod", Red
 
 
 class Reduction(NamedTuple):
-    """A reduction, as the communicator's op and what follows it.
-
-    Attributes:
-        op: ours.
-        divisor: what the result is divided by afterwards; 1 for nothing.
-    """
+    """A reduction: the communicator's op, and what the result is divided by afterwards; 1 for nothing."""
 
     op: str
     divisor: int
 
     @classmethod
     def of(cls, theirs: Any, n_ranks: int) -> Reduction:
-        """Translates a ReduceOp.
-
-        Raises:
-            CommError: ours has nothing like it.
-        """
+        """Translates a ReduceOp. Raises CommError where ours has nothing like it."""
         for known, op in NAMES.items():
             if theirs == known:
                 return cls(op, n_ranks if known == ReduceOp.AVG else 1)

@@ -25,37 +25,29 @@ def check_tag(tag: int) -> int:
     return tag
 
 
-class Exchange:
-    """Sends and receives that are waited for together. Tensors on a GPU go through host memory."""
+def exchange(communicator: Communicator, outgoing: Mapping[int, torch.Tensor], incoming: Mapping[int, torch.Tensor],
+             result: Any, tag: int = TAG) -> MessageWork:
+    """Starts sends and receives that are waited for together; a tensor without elements is not sent.
 
-    def __init__(self, communicator: Communicator, tag: int = TAG) -> None:
-        """Args:
-            communicator: whose messages they are.
-            tag: of all of them.
-        """
-        self._communicator, self._tag = communicator, tag
-
-    def start(self, outgoing: Mapping[int, torch.Tensor], incoming: Mapping[int, torch.Tensor],
-              result: Any) -> MessageWork:
-        """Starts them; a tensor without elements is not sent.
-
-        Args:
-            outgoing: what each rank is sent.
-            incoming: what is written by what each rank sends, of the same number of bytes; -1 for whichever rank.
-            result: of the work's future.
-        """
-        own, messages, steps = self._communicator.rank, [], []
-        for peer, tensor in incoming.items():
-            if tensor.numel() and peer != own:
-                flat = raw(tensor)
-                messages.append(self._communicator.messages.irecv(array_of(flat), peer, self._tag))
-                steps.append(partial(put_bytes, flat, tensor))
-        for peer, tensor in outgoing.items():
-            if tensor.numel() and peer != own:
-                messages.append(self._communicator.messages.isend(array_of(raw(tensor)), peer, self._tag))
-        if own in incoming and own in outgoing:
-            incoming[own].detach().copy_(outgoing[own])
-        return MessageWork(messages, steps, result)
+    Args:
+        communicator: whose messages they are.
+        outgoing: what each rank is sent. Tensors on a GPU go through host memory.
+        incoming: what is written by what each rank sends, of the same number of bytes; -1 for whichever rank.
+        result: of the work's future.
+        tag: of all of them.
+    """
+    own, messages, steps = communicator.rank, [], []
+    for peer, tensor in incoming.items():
+        if tensor.numel() and peer != own:
+            flat = raw(tensor)
+            messages.append(communicator.messages.irecv(array_of(flat), peer, tag))
+            steps.append(partial(put_bytes, flat, tensor))
+    for peer, tensor in outgoing.items():
+        if tensor.numel() and peer != own:
+            messages.append(communicator.messages.isend(array_of(raw(tensor)), peer, tag))
+    if own in incoming and own in outgoing:
+        incoming[own].detach().copy_(outgoing[own])
+    return MessageWork(messages, steps, result)
 
 
 Tensors = Sequence[torch.Tensor]
@@ -64,11 +56,7 @@ Tensors = Sequence[torch.Tensor]
 def gather_all(calls: Calls, outputs: Tensors, own: torch.Tensor, rank: int) -> None:
     """Adds to `calls`: outputs[r] becomes rank r's `own`; in place where the outputs lie one behind another.
 
-    Args:
-        calls: of all ranks.
-        outputs: one for each rank.
-        own: this rank's; may be outputs[rank] itself.
-        rank: this one.
+    `own` may be outputs[rank] itself.
     """
     if any(output.shape != outputs[0].shape for output in outputs):
         _gather_unequal(calls, outputs, own, rank)
@@ -96,12 +84,7 @@ def _gather_unequal(calls: Calls, outputs: Tensors, own: torch.Tensor, rank: int
 def reduce_and_scatter(calls: Calls, output: torch.Tensor, inputs: Tensors, rank: int, reduction: Reduction) -> None:
     """Adds to `calls`: `output` becomes the reduction of inputs[rank] over ranks, through a copy of the inputs.
 
-    Args:
-        calls: of all ranks.
-        output: of the shape of inputs[rank].
-        inputs: one for each rank, the same shapes on all ranks; they stay.
-        rank: this one.
-        reduction: how.
+    `inputs` has one tensor for each rank, the same shapes on all ranks; they stay.
     """
     if any(tensor.shape != inputs[0].shape for tensor in inputs):
         flats = [reducible(tensor.clone()) for tensor in inputs]

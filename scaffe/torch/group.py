@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.torch.calls import Calls, Reduction
-from scaffe.torch.exchange import Exchange, check_tag, gather_all, reduce_and_scatter
+from scaffe.torch.exchange import check_tag, exchange, gather_all, reduce_and_scatter
 from scaffe.torch.rendezvous import world
 from scaffe.torch.tensors import movable, put_bytes, put_values, reducible
 from scaffe.torch.work import CollectiveWork, MessageWork
@@ -28,13 +28,10 @@ class ScaffeGroup(ProcessGroup):  # type: ignore[misc]
     Contiguous tensors of float32/64/16 and int32/64 are never copied by reductions and broadcasts.
 
     Attributes:
-        communicator: of the group's ranks.
+        communicator: of the group's ranks, in their order.
     """
 
     def __init__(self, communicator: Communicator) -> None:
-        """Args:
-            communicator: of the group's ranks, in their order.
-        """
         super().__init__(communicator.rank, communicator.n_ranks)
         self.communicator = communicator
         self._name = ""
@@ -139,7 +136,7 @@ class ScaffeGroup(ProcessGroup):  # type: ignore[misc]
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> MessageWork:
         """outputs[r] becomes rank r's inputs[this rank]."""
-        return Exchange(self.communicator).start(dict(enumerate(inputs)), dict(enumerate(outputs)), outputs)
+        return exchange(self.communicator, dict(enumerate(inputs)), dict(enumerate(outputs)), outputs)
 
     def all_to_all_single(self, output: torch.Tensor, whole: torch.Tensor, output_splits: Sequence[int],
                           splits: Sequence[int], opts: Any) -> MessageWork:
@@ -149,22 +146,22 @@ class ScaffeGroup(ProcessGroup):  # type: ignore[misc]
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> MessageWork:
         """On the root outputs[0][r] becomes rank r's inputs[0]."""
         found = dict(enumerate(outputs[0])) if self.rank() == opts.rootRank else {}
-        return Exchange(self.communicator).start({opts.rootRank: inputs[0]}, found, outputs)
+        return exchange(self.communicator, {opts.rootRank: inputs[0]}, found, outputs)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> MessageWork:
         """outputs[0] becomes the root's inputs[0][this rank]."""
         given = dict(enumerate(inputs[0])) if self.rank() == opts.rootRank else {}
-        return Exchange(self.communicator).start(given, {opts.rootRank: outputs[0]}, outputs)
+        return exchange(self.communicator, given, {opts.rootRank: outputs[0]}, outputs)
 
     # --- two ranks
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> MessageWork:
         """Sends a tensor to rank `peer`."""
-        return Exchange(self.communicator, check_tag(tag)).start({peer: tensors[0]}, {}, tensors)
+        return exchange(self.communicator, {peer: tensors[0]}, {}, tensors, check_tag(tag))
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> MessageWork:
         """Receives a tensor of the same length from rank `peer`."""
-        return Exchange(self.communicator, check_tag(tag)).start({}, {peer: tensors[0]}, tensors)
+        return exchange(self.communicator, {}, {peer: tensors[0]}, tensors, check_tag(tag))
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MessageWork:
         """Receives a tensor of the same length from whichever rank sends one first."""

@@ -18,9 +18,6 @@ WORD_BYTES = 4
 def reducible(tensor: torch.Tensor) -> torch.Tensor:
     """Gives a tensor's values as a flat one that can be reduced.
 
-    Args:
-        tensor: of any shape and strides.
-
     Returns:
         Shape (tensor.numel(),): the tensor's own memory where it is contiguous and of a dtype of `CARRIED`, else a
         copy, of a wider dtype where needed.
@@ -36,9 +33,6 @@ def reducible(tensor: torch.Tensor) -> torch.Tensor:
 
 def movable(tensor: torch.Tensor) -> torch.Tensor:
     """Gives a tensor's bytes as a flat one that can be sent around.
-
-    Args:
-        tensor: of any dtype, shape and strides.
 
     Returns:
         float32, whose values mean nothing: one dtype needs one compiled kernel. The tensor's own memory where it is

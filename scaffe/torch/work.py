@@ -21,16 +21,16 @@ class CollectiveWork(Work):  # type: ignore[misc]
     """Requests under way, the last of which ends last, and the steps that follow them on the helper thread.
 
     On a GPU, the future makes the stream of whoever waits for it follow the result; the host waits for messages only.
+
+    Args:
+        requests: in the order in which they were made; none where all is done already.
+        steps: done once all requests are complete.
+        result: of the future.
+        devices: GPUs on which the result lies.
     """
 
     def __init__(self, requests: Sequence[Request], steps: Sequence[Callable[[], object]], result: Any,
                  devices: Sequence[torch.device]) -> None:
-        """Args:
-            requests: in the order in which they were made; none where all is done already.
-            steps: done once all requests are complete.
-            result: of the future.
-            devices: GPUs on which the result lies.
-        """
         super().__init__()
         self._requests, self._steps, self._result, self._devices = requests, steps, result, devices
         self._error: Exception | None = None
@@ -88,11 +88,6 @@ class MessageWork(Work):  # type: ignore[misc]
     """Messages between two ranks under way, and the steps that follow them in the thread that waits."""
 
     def __init__(self, messages: Sequence[PendingMessage], steps: Sequence[Callable[[], object]], result: Any) -> None:
-        """Args:
-            messages: sends and receives.
-            steps: done once all messages are.
-            result: of the future.
-        """
         super().__init__()
         self._messages, self._steps, self._result = messages, list(steps), result
         self._sources: list[int] = []

@@ -5,7 +5,6 @@ import tomllib
 
 import pytest
 
-from scaffe.cli import glog
 from scaffe.cli import main as cli
 from scaffe.flags import Flags
 from tests.docs.pages import PAGES, ROOT, blocks, commands, exists, scaffe_words
@@ -101,7 +100,7 @@ def test_flags_in_the_text_exist(page, known):
 @pytest.fixture
 def known(monkeypatch):
     """The names of all commands' flags, glog's, and those of other programs that the pages name."""
-    names = set(glog.SWITCHES | glog.VALUES | OTHERS_FLAGS)
+    names = set(cli.GLOG_SWITCHES | cli.GLOG_VALUES | OTHERS_FLAGS)
 
     def note(self, argv):
         names.update(self.flags)

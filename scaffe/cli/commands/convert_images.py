@@ -5,9 +5,10 @@ Each takes its arguments without the program's name, and returns the exit code.
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,7 @@ BACKGROUND = ("none_of_the_above", "background")
 
 
 def _add_image_flags(flags: Flags, line: str) -> None:
-    """Add the flags that ``convert_imageset`` and ``convert_annoset`` share.
-
-    Args:
-        flags: the command's.
-        line: what a line of the list has.
-    """
+    """Add the flags that ``convert_imageset`` and ``convert_annoset`` share; ``line``: what a line of the list has."""
     flags.flag("gray", False, "one channel instead of three")
     flags.flag("shuffle", False, "in random order")
     flags.flag("seed", 1, "of the random order", kind=whole(0, 2**32 - 1))
@@ -52,31 +48,28 @@ def _add_image_flags(flags: Flags, line: str) -> None:
     flags.argument("DB_NAME", "the database's folder to write")
 
 
-class _LeftOut:
-    """Names images that cannot be read on standard error, and counts them."""
+def _convert(args: Namespace, convert: Callable[..., int],
+             more: Callable[[imageset.ImagesetOptions], Any] = lambda options: options) -> int:
+    """Convert a list; images that cannot be read are named on standard error, and counted. Returns the exit code.
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
+    ``more`` makes the converter's options from those that the shared flags give.
+    """
+    left_out: list[str] = []
 
-    def __call__(self, line: str) -> None:
-        """Name an image, with what is wrong about it. Any thread may call."""
-        self._lines.append(line)
+    def on_bad(line: str) -> None:  # any thread may call
+        left_out.append(line)
         print(line, file=sys.stderr)
 
-    def say(self) -> None:
-        """Say how many images were left out."""
-        if self._lines:
-            print(f"{len(self._lines)} of the listed images left out, named above", file=sys.stderr)
-
-
-def _image_options(args: Namespace, left_out: _LeftOut) -> imageset.ImagesetOptions:
-    """The options that these flags give."""
-    return imageset.ImagesetOptions(
+    options = more(imageset.ImagesetOptions(
         grey=args.gray, shuffle=args.shuffle, seed=args.seed, height=max(0, args.resize_height),
         width=max(0, args.resize_width), scaled=vars(args).get("scaled_decode", False),
-        check_shape=args.check_size, encoded=args.encoded,
-        encode_type=args.encode_type, n_threads=threads.n_threads(),
-        on_bad=left_out)
+        check_shape=args.check_size, encoded=args.encoded, encode_type=args.encode_type,
+        n_threads=threads.n_threads(), on_bad=on_bad))
+    n_records = convert(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, options, args.force, args.backend)
+    print(f"Processed {n_records} files.")
+    if left_out:
+        print(f"{len(left_out)} of the listed images left out, named above", file=sys.stderr)
+    return 0
 
 
 def convert_imageset(argv: Sequence[str]) -> int:
@@ -87,13 +80,7 @@ def convert_imageset(argv: Sequence[str]) -> int:
     flags = Flags.of(convert_imageset)
     _add_image_flags(flags, "'path label'")
     flags.flag("scaled_decode", False, SCALED)
-    args = flags.parse(argv)
-    left_out = _LeftOut()
-    n_records = imageset.convert_imageset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, _image_options(args, left_out),
-                                 args.force, args.backend)
-    print(f"Processed {n_records} files.")
-    left_out.say()
-    return 0
+    return _convert(flags.parse(argv), imageset.convert_imageset)
 
 
 def convert_annoset(argv: Sequence[str]) -> int:
@@ -106,13 +93,8 @@ def convert_annoset(argv: Sequence[str]) -> int:
     if detection and not args.label_map_file:
         raise UsageError("-anno_type detection wants -label_map_file")
     labels = read_label_map(args.label_map_file, args.check_label) if detection else {}
-    left_out = _LeftOut()
-    options = annoset.AnnosetOptions(_image_options(args, left_out), detection, args.label_type, labels, args.min_dim,
-                             args.max_dim)
-    n_records = annoset.convert_annoset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, options, args.force, args.backend)
-    print(f"Processed {n_records} files.")
-    left_out.say()
-    return 0
+    return _convert(args, annoset.convert_annoset, lambda options: annoset.AnnosetOptions(
+        options, detection, args.label_type, labels, args.min_dim, args.max_dim))
 
 
 def _annoset_flags() -> Flags:
@@ -141,11 +123,7 @@ def create_label_map(argv: Sequence[str]) -> int:
     flags.argument("OUTFILE", "the prototxt to write")
     args = flags.parse(argv)
     refuse_input(args.OUTFILE, [args.MAPFILE], UserError)
-    try:
-        lines = read_text_input(args.MAPFILE, "replace").splitlines()
-    except OSError as error:
-        raise UserError(f"{args.MAPFILE}: {error.strerror or error}") from None
-    made = label_map(lines, args.delimiter, args.include_background, args.MAPFILE)
+    made = label_map(_lines(args.MAPFILE, "replace"), args.delimiter, args.include_background, args.MAPFILE)
     write_whole(args.OUTFILE, text_format.MessageToString(made).encode(), UserError)
     return 0
 
@@ -169,7 +147,7 @@ def label_map(lines: Sequence[str], delimiters: str, background: bool, source: s
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        fields = _fields(line, delimiters)
+        fields = re.split(f"[{re.escape(delimiters)}]", line) if delimiters else [line]
         n_fields = n_fields or len(fields)
         if len(fields) != n_fields or n_fields > 3:
             raise UserError(f"{source}:{number}: expected {min(n_fields, 3)} field(s), found {len(fields)}")
@@ -180,11 +158,11 @@ def label_map(lines: Sequence[str], delimiters: str, background: bool, source: s
     return made
 
 
-def _fields(line: str, delimiters: str) -> list[str]:
-    """The fields of a line, between any one of some characters each."""
-    for other in delimiters[1:]:
-        line = line.replace(other, delimiters[0])
-    return line.split(delimiters[0]) if delimiters else [line]
+def _lines(path: str, errors: str) -> list[str]:
+    try:
+        return read_text_input(path, errors).splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
 
 
 def get_image_size(argv: Sequence[str]) -> int:
@@ -209,12 +187,8 @@ def get_image_size(argv: Sequence[str]) -> int:
 
 def _pairs(path: str) -> list[tuple[str, str]]:
     """The two words of each line. Raises UserError for a line of more or fewer."""
-    try:
-        lines = read_text_input(path, "surrogateescape").splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
     pairs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path, "surrogateescape"), 1):
         words = line.rsplit(maxsplit=1)
         if len(words) == 1:
             raise UserError(f"{path}:{number}: expected two words, found {line[:80]!r}")

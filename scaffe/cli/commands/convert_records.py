@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from scaffe import threads
-from scaffe.atomic_files import write_whole
 from scaffe.data.convert import archives
 from scaffe.data.convert.mean import mean_image
 from scaffe.data.convert.writers import WRITERS, write_lmdb
 from scaffe.data.sources.database import open_database
 from scaffe.data.sources.leveldb import LevelDbSource
-from scaffe.errors import DataError, UserError
+from scaffe.errors import UserError
+from scaffe.files import write_mean
 from scaffe.flags import Flags
 
 MNIST_STEMS = {"train": "train", "test": "t10k"}
@@ -113,18 +113,9 @@ def compute_image_mean(argv: Sequence[str]) -> int:
     mean = mean_image(source, threads.n_threads())
     print(f"Processed {source.n_records} files.")
     if args.OUTPUT_FILE:
-        write_mean(args.OUTPUT_FILE, mean)
+        write_mean(args.OUTPUT_FILE, mean[None])
         print(f"Write to {args.OUTPUT_FILE}")
     print(f"Number of channels: {len(mean)}")
     for channel, plane in enumerate(mean):
         print(f"mean_value channel [{channel}]: {plane.mean(dtype=np.float64):g}")
     return 0
-
-
-def write_mean(path: str | Path, mean: np.ndarray) -> None:
-    """Write a float32 (channels, height, width) mean as a BlobProto file, whole or not at all. Raises DataError."""
-    from scaffe.proto import caffe_pb2
-
-    blob = caffe_pb2.BlobProto(num=1, channels=mean.shape[0], height=mean.shape[1], width=mean.shape[2])
-    blob.data.extend(mean.reshape(-1))
-    write_whole(path, blob.SerializeToString(), DataError)

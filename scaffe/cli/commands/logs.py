@@ -9,16 +9,17 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags, number
-from scaffe.pictures.scaling import as_json, as_text, chart, read_run, rows_of
+from scaffe.pictures.scaling import as_text, chart, read_run, rows_of
 from scaffe.pictures.timeline import lay_out, to_png, to_svg
 from scaffe.report import caffe_log
-from scaffe.report.find import files_of, find_runs
 from scaffe.report.page import html
+from scaffe.report.run import files_of, find_runs
 from scaffe.report.trace import read_trace
 
 MOST_FIELDS = 5_000_000  # of a CSV file
@@ -125,7 +126,7 @@ def scaling(argv: Sequence[str]) -> int:
     rows = rows_of([read_run(path, kind) for kind, paths in logs.items() for path in paths])
     print(as_text(rows))
     if options.json:
-        write_whole(options.json, f"{json.dumps(as_json(rows), indent=1)}\n".encode(), UserError)
+        write_whole(options.json, f"{json.dumps([asdict(row) for row in rows], indent=1)}\n".encode(), UserError)
     if options.plot:
         write_whole(options.plot, chart(rows).svg().encode(), UserError)
     return 0

@@ -12,7 +12,7 @@ from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.files import upgrade_model, write_text
 from scaffe.files.repair import repair_net
-from scaffe.files.upgrade_forks import scales_too
+from scaffe.files.upgrade import scales_too
 from scaffe.flags import Flags
 from scaffe.layers.base.layer import layer_types
 from scaffe.nets import graph
@@ -25,18 +25,9 @@ from scaffe.proto.tokens import TokenError
 
 def _upgrade_text(command: Callable[..., int], read: Callable[[str], tuple[Any, list[str]]],
                   argv: Sequence[str]) -> int:
-    """Read a message from the file OLD and write it in today's form to NEW, as Caffe's tool of the command's name.
+    """Write the message of a file in today's form, as Caffe's tool of the command's name. Returns the exit code.
 
-    Args:
-        command: the command.
-        read: gives the message of a file, and lines that say what was changed to read it.
-        argv: OLD and NEW.
-
-    Returns:
-        the exit code.
-
-    Raises:
-        UserError: OLD cannot be read or upgraded, or NEW cannot be written.
+    ``read`` gives the message of a file, and lines that say what was changed to read it.
     """
     flags = Flags.of(command)
     flags.argument("old", "the prototxt")
@@ -116,7 +107,7 @@ def draw_net(argv: Sequence[str]) -> int:
 def export_onnx(argv: Sequence[str]) -> int:
     """Write a deploy net and its weights as ONNX."""
     from scaffe.data.feeds.layer_feed import Share
-    from scaffe.export.onnx_model import onnx_model
+    from scaffe.export import onnx_model
     from scaffe.nets.devices import load_kernels
     from scaffe.nets.setup import Selection, add_state_flags, net_from_file
     from scaffe.nets.weights import load_weights

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     flags.flag("iterations", 50, "batches to run, over all ranks", kind=whole(1))
     add_state_flags(flags)
     flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
-    flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
+    flags.flag("skip_bad_records", 0, "unreadable records to pass over; the next one stands in", kind=whole(0))
     flags.flag("scaled_decode", False, "decode JPEGs that ImageData makes smaller at 1/2, 1/4 or 1/8")
     add_flags(flags)
     add_memory_flags(flags)

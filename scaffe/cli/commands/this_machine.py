@@ -9,12 +9,12 @@ import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from scaffe.atomic_files import make_folder, replacing
 from scaffe.cli.doctor import job, machine
-from scaffe.cli.doctor.machine import BROKEN, Finding, gpu_names, table
+from scaffe.cli.doctor.machine import BROKEN, gpu_names, table
 from scaffe.collectives.launch import launched
 from scaffe.errors import UsageError, UserError
 from scaffe.flags import Flags
@@ -25,15 +25,11 @@ OPTIONAL = {"cv2": "images (pip install 'scaffe[images]')", "h5py": "HDF5 files"
             "plyvel": "LevelDB"}
 CHECKS = (machine.check_settings, machine.check_processor, job.check_job, job.check_srun, machine.check_folders,
           machine.check_packages, machine.check_gpu)
-PROGRAMS = {  # in Caffe's build tree: the command
-    "tools/caffe": "", "tools/compute_image_mean": "compute_image_mean", "tools/convert_imageset": "convert_imageset",
-    "tools/convert_annoset": "convert_annoset", "tools/create_label_map": "create_label_map",
-    "tools/get_image_size": "get_image_size",
-    "tools/extract_features": "extract_features", "tools/upgrade_net_proto_binary": "upgrade_net_proto_binary",
-    "tools/upgrade_net_proto_text": "upgrade_net_proto_text",
-    "tools/upgrade_solver_proto_text": "upgrade_solver_proto_text",
-    "examples/mnist/convert_mnist_data": "convert_mnist_data",
-    "examples/cifar10/convert_cifar_data": "convert_cifar_data"}
+PROGRAMS = {"tools/caffe": ""} | {f"{folder}/{name}": name for folder, names in {
+    "tools": ("compute_image_mean", "convert_imageset", "convert_annoset", "create_label_map", "get_image_size",
+              "extract_features", "upgrade_net_proto_binary", "upgrade_net_proto_text", "upgrade_solver_proto_text"),
+    "examples/mnist": ("convert_mnist_data",), "examples/cifar10": ("convert_cifar_data",)}.items() for name in names}
+"""By its place in Caffe's build tree: the command that a program runs."""
 MARK = "# a program of scaffe's under the name of Caffe's"
 
 
@@ -90,14 +86,9 @@ def doctor(argv: Sequence[str]) -> int:
     Flags.of(doctor).parse(argv)
     if launched():
         raise UsageError("doctor starts ranks by itself: run it without mpirun or srun")
-    findings = list(_findings())
+    findings = [finding for check in CHECKS for finding in check()]
     print("\n".join(table(findings)), flush=True)
     return int(any(finding.state == BROKEN for finding in findings))
-
-
-def _findings() -> Iterator[Finding]:
-    for check in CHECKS:
-        yield from check()
 
 
 def install_tools(argv: Sequence[str]) -> int:

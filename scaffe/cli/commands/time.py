@@ -20,7 +20,6 @@ from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.memory.backing.file_backed import StagedOnHost
 from scaffe.memory.options import add_memory_flags
-from scaffe.memory.run.limited_net import LimitedNet
 from scaffe.memory.run.limited_passes import limit_passes
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
@@ -51,7 +50,8 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     made_in = StagedOnHost() if options.memory and is_device(kernels) else None
     net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype,
                                                        memory=made_in))
-    limited = together(communicator, lambda: _limited(net, options))
+    limited = together(communicator, lambda: limit_passes(net, options.memory, options.placement, options.spill)
+                       if options.memory else None)
     info("Performing Forward")
     info(f"Initial loss: {float(net.forward()):g}")
     info("Performing Backward")
@@ -71,11 +71,6 @@ def _time(communicator: Communicator, options: Namespace) -> int:
         info(f"Memory: {limited.spent()}")
     net.close()
     return 0
-
-
-def _limited(net: Net, options: Namespace) -> LimitedNet | None:
-    """The net within ``-memory``, if that is given and less than it takes. Raises UserError."""
-    return limit_passes(net, options.memory, options.placement, options.spill) if options.memory else None
 
 
 def _measure(net: Net, n_iterations: int) -> tuple[dict[int, float], dict[int, float], list[tuple[float, float]]]:

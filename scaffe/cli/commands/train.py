@@ -81,7 +81,7 @@ def _flags() -> Flags:
     flags.section("Data")
     flags.flag("readers", AUTO, "reader threads a rank; auto: as the net waits for data",
                kind=whole(1, MOST_THREADS, auto=AUTO))
-    flags.count("skip_bad_records", "unreadable records to pass over")
+    flags.flag("skip_bad_records", 0, "unreadable records to pass over", kind=whole(0))
     flags.flag("scaled_decode", False, "decode JPEGs that ImageData makes smaller at 1/2, 1/4 or 1/8")
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")

@@ -44,11 +44,9 @@ def find_launcher() -> str | None:
 
 
 def judge_launcher(launcher: str, run: Callable[[list[str]], tuple[int, str, str]]) -> Iterator[Finding]:
-    """Run a small job by this launcher, and judge its result.
+    """Run a small job by this ``mpirun``, and judge its result.
 
-    Args:
-        launcher: path of an ``mpirun``.
-        run: runs a command line; returns its exit code, standard output and standard error.
+    ``run`` runs a command line; it returns the exit code, standard output and standard error.
     """
     code, output, errors = run([launcher, "-np", str(N_RANKS), sys.executable, "-m", "scaffe.cli.doctor.probe"])
     found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
@@ -112,12 +110,7 @@ def check_srun() -> Iterator[Finding]:
 
 
 def judge_srun(srun: str, kinds: list[str]) -> Finding:
-    """Judge the output of ``srun --mpi=list``.
-
-    Args:
-        srun: path of the program.
-        kinds: the words it printed.
-    """
+    """Judge the words that ``srun --mpi=list`` printed."""
     fitting = [kind for kind in ("pmix", "pmi2") if any(word.startswith(kind) for word in kinds)]
     if fitting:
         return Finding(FINE, "srun", f"{srun} --mpi={fitting[0]}")

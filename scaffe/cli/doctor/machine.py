@@ -54,11 +54,7 @@ OTHERS = (*threads.EXPECTED, "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", "GLOG_minlo
 
 
 def check_settings(given: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """The settings that are set, one finding each, in the order of the table.
-
-    Args:
-        given: the variables to look at.
-    """
+    """The settings that are set, one finding each, in the order of the table."""
     for variable in environment.VARIABLES:
         if given.get(variable.name) or (variable.may_be_empty and variable.name in given):
             yield _judged(variable, given)

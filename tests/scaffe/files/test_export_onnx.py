@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
+from scaffe.export import onnx_model
 from scaffe.export.converters import CONVERTERS
-from scaffe.export.onnx_model import onnx_model
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")

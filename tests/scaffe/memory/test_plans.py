@@ -19,6 +19,12 @@ from scaffe.memory.problem.iteration import Bandwidth, Iteration, Recompute, Ten
 BANDWIDTH = Bandwidth(10.0, 8.0)
 
 
+def seeds(first, few, end):
+    """A test for each; those from ``first + few`` on are thorough."""
+    more = (pytest.param(seed, marks=pytest.mark.thorough) for seed in range(first + few, end))
+    return pytest.mark.parametrize("seed", [*range(first, first + few), *more])
+
+
 def chain(n_layers, n_bytes=8, seconds=1.0):
     """Layer i reads array i - 1 and writes array i; backward of layer i needs both; array 0 is always there."""
     parts, last = [], 2 * n_layers - 1
@@ -99,7 +105,7 @@ def limits(iteration):
     return sorted({least, (least + most) // 2, max(least, most - 1), most})
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(0, 20, 60)
 def test_auto_is_right_within_the_limit_and_near_the_best_of_all_choices(seed):
     iteration = random_iteration(seed)
     for n_bytes in limits(iteration):
@@ -109,7 +115,7 @@ def test_auto_is_right_within_the_limit_and_near_the_best_of_all_choices(seed):
         assert predict(iteration, plan, BANDWIDTH).seconds <= 1.03 * best
 
 
-@pytest.mark.parametrize("seed", range(300, 330))
+@seeds(300, 10, 330)
 @pytest.mark.parametrize(("n_updates", "ahead", "late"), [
     (0, False, False), (2, False, False), (0, True, False), (0, False, True)])
 def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_all_choices(seed, n_updates, ahead,
@@ -125,7 +131,7 @@ def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_al
     assert lasting == {Choice.KEEP}, "where everything fits, nothing leaves"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(0, 12, 40)
 @pytest.mark.parametrize("late", [False, True])
 def test_moving_one_array_more_is_needs_anew(seed, late):
     iteration = with_state(random_iteration(seed), seed, late=late)
@@ -167,7 +173,7 @@ def test_what_is_read_again_at_once_stays_until_then():
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("seed", range(300, 340))
+@seeds(300, 12, 340)
 def test_arrays_that_are_in_memory_together_do_not_overlap(seed, late):
     iteration = with_state(random_iteration(seed), seed, late=late)
     n_own = sum(not name.startswith(("h", "w", "d")) for name in (part.name for part in iteration.tensors))
@@ -233,7 +239,7 @@ def test_what_updates_alone_use_comes_after_the_passes():
     assert not any(action.tensor == 0 for step in (*plan.before[:4], *plan.after[:4]) for action in step)
 
 
-@pytest.mark.parametrize("seed", range(100, 130))
+@seeds(100, 10, 130)
 def test_the_least_memory_is_that_of_the_best_of_all_choices(seed):
     iteration = random_iteration(seed)
     least = least_bytes(iteration)
@@ -244,7 +250,7 @@ def test_the_least_memory_is_that_of_the_best_of_all_choices(seed):
             PLACEMENTS[name](iteration, least - 1, BANDWIDTH)
 
 
-@pytest.mark.parametrize("seed", range(200, 230))
+@seeds(200, 10, 230)
 @pytest.mark.parametrize("name", ["geeps", "move", "recompute"])
 def test_every_placement_keeps_to_what_it_says(name, seed):
     iteration = random_iteration(seed)

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from scaffe.report.find import find_runs
 from scaffe.report.page import html
+from scaffe.report.run import find_runs
 from tests.scaffe.report.files import write_log, write_trace
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -10,9 +10,8 @@ import pytest
 from scaffe.cli import main as cli
 from scaffe.errors import UserError
 from scaffe.report import charts
-from scaffe.report.find import find_runs
 from scaffe.report.page import html
-from scaffe.report.run import read_run
+from scaffe.report.run import find_runs, outputs_of, read_run
 from scaffe.report.trace import LayerTime, read_trace
 from tests.scaffe.report.files import write_log, write_trace
 
@@ -34,7 +33,7 @@ def test_a_runs_figures_are_the_logs(folder):
     assert run.shares == {"forward": 0.5, "backward": 0.25, "data": 0.125}
     assert run.throughputs == [(i, 160.0) for i in LOSSES]  # 2.5 iterations of 64 images a second
     assert run.notes == {"Settings": "base_lr: 0.1 <script>", "Machine": "here, one & all"}
-    assert run.outputs() == ["loss", "accuracy"]
+    assert outputs_of([run]) == (["loss", "accuracy"], 0)
     assert charts.points(run.train, "NumIters", "loss") == [(0, 2.5), (10, 1.25), (30, 0.5)], "nan cannot be drawn"
     assert charts.points(run.test, "Seconds", "accuracy") == [(1, 0.1), (3, 0.75)]
 

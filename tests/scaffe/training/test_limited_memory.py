@@ -84,8 +84,8 @@ def every_array_counts(monkeypatch):
     monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
     monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
-    monkeypatch.setattr(placements, "MOST_DRAWN", 60)  # any plan gives the same bits: a short search will do
-    monkeypatch.setattr(layout, "MOST_TRIALS", 40)
+    monkeypatch.setattr(placements, "MOST_DRAWN", 20)  # any plan gives the same bits: a short search will do
+    monkeypatch.setattr(layout, "MOST_TRIALS", 20)
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_gradients_of_large_layers_are_never_whole(tmp_path, text, options):
 def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, share):
     """Each leaves memory behind a layer that reads it, two layers that share one by name among them; with more room
     some stay."""
-    text, results = "test_iter: 2 test_interval: 2 ", []
+    text, results = "max_iter: 4 test_iter: 2 test_interval: 2 ", []
     limit = limits(tmp_path, text, net=uneven(), **options)[share]
     for given in ({}, {"memory": limit}):
         solver, seen = solver_of(tmp_path, text, net=uneven(), **options, **given), []

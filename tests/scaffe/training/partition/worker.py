@@ -41,7 +41,6 @@ RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "a
         "clipped_rs_4_2": ("inputs", 4, "2", "sc-rs", "300", CLIP),
         "clipped_served_4_2": ("inputs", 4, "2", "ssp", "auto", CLIP),
         "planned_4": ("planned", 4, "auto", "auto", "auto"),
-        "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
         "uneven_1": ("", 1, "1", "auto", "auto"), "uneven_4_2": ("mixed", 4, "2", "sc-rs", "auto"),
         "uneven_served_4_2": ("outputs", 4, "2", "ssp", "auto"),
         "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),

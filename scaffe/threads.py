@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 
 from scaffe.environment import THREADS
@@ -51,23 +51,19 @@ HELP = "compute threads a rank; 0: by environment, else its cores"
 """Of the flag ``-threads``."""
 
 
-def n_threads(n_ranks: int = 1, environment: Mapping[str, str] = os.environ) -> int:
+def n_threads(n_ranks: int = 1) -> int:
     """The number that SCAFFE_THREADS gives, else OMP_NUM_THREADS, else that of the cores to which the launcher has
-    bound this rank, else its share of all cores.
-
-    Args:
-        n_ranks: the ranks on this node, among which its cores are shared out.
-        environment: the variables to look at.
+    bound this rank, else its share of all cores, which the ``n_ranks`` on this node share.
 
     Raises:
         UserError: SCAFFE_THREADS is no number of threads.
     """
     mine = len(os.sched_getaffinity(0))
     is_bound = mine < (os.cpu_count() or 1)
-    return THREADS.get(environment) or _of_openmp(environment) or (mine if is_bound else max(mine // n_ranks, 1))
+    return THREADS.get() or _of_openmp() or (mine if is_bound else max(mine // n_ranks, 1))
 
 
-def _of_openmp(environment: Mapping[str, str]) -> int:
+def _of_openmp() -> int:
     """The number for the outermost level, as in "8,2"; 0 where there is none that OpenMP would take either."""
-    found = re.fullmatch(r"\s*([0-9]{1,4})\s*(,.*)?", environment.get(OPENMP, ""))
+    found = re.fullmatch(r"\s*([0-9]{1,4})\s*(,.*)?", os.environ.get(OPENMP, ""))
     return int(found[1]) if found else 0

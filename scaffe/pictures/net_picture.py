@@ -115,7 +115,7 @@ def to_png(picture: Picture) -> bytes:
         text(label, (path[-2][0] + path[-1][0]) / 2, (path[-2][1] + path[-1][1]) / 2, GREY)
     for box, (x, y), (width, height) in picture.boxes:
         corners = _rounded((x - width / 2, y - height / 2)), _rounded((x + width / 2, y + height / 2))
-        cv2.rectangle(canvas, *corners, _bgr(box.colour), -1)
+        cv2.rectangle(canvas, *corners, tuple(bytes.fromhex(box.colour[1:])[::-1]), -1)
         cv2.rectangle(canvas, *corners, BLACK, 1, cv2.LINE_AA)
         for i, line in enumerate(box.lines):
             text(line, x, y + (i - (len(box.lines) - 1) / 2) * LINE_HEIGHT, BLACK)
@@ -124,8 +124,3 @@ def to_png(picture: Picture) -> bytes:
 
 def _rounded(point: Point) -> tuple[int, int]:
     return round(point[0]), round(point[1])
-
-
-def _bgr(colour: str) -> tuple[int, int, int]:
-    red, green, blue = bytes.fromhex(colour[1:])
-    return blue, green, red

@@ -14,9 +14,8 @@ from typing import Any
 from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
 from scaffe.files.upgrade import upgrade_net
-from scaffe.pictures.boxes import LEARNING, has_phase
 from scaffe.pictures.layout import DIRECTIONS
-from scaffe.pictures.net_picture import net_picture, to_png, to_svg
+from scaffe.pictures.net_picture import LEARNING, has_phase, net_picture, to_png, to_svg
 from scaffe.proto import caffe_pb2
 
 WRITERS = {"svg": to_svg, "png": to_png}

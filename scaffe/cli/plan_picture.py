@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.pictures.boxes import Arrow, Box
-from scaffe.pictures.net_picture import Picture, picture_of
+from scaffe.pictures.net_picture import Arrow, Box, Picture, picture_of
 from scaffe.training.partition.planner.cost_model import Cost
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.planner.shapes import LayerShape
@@ -26,11 +25,9 @@ COLOURS = {REPLICATED: "#e0e0e0", OUTPUTS: "#ce93d8", INPUTS: "#ff8a80", BY_COLU
            BY_CHANNELS: "#90b4f0", BY_BANDS: "#fff176", ONE_RANK: "#80deea"}
 
 
-def plan_picture(layers: Sequence[LayerShape], plan: Plan, rankdir: str = "TB") -> Picture:
-    """A box a layer, coloured by its kind; arrows say how a blob lies, and into what it is brought.
-
-    ``layers`` are as the planner had them; ``rankdir`` is the direction of data flow: LR, RL, TB or BT.
-    """
+def plan_picture(layers: Sequence[LayerShape], plan: Plan) -> Picture:
+    """A box a layer, as the planner had them, coloured by its kind; arrows say how a blob lies, and into what it is
+    brought."""
     replicas = plan.n_ranks // plan.n_partitions
     boxes = [Box((f"{plan.n_ranks} ranks: {replicas} replica(s) of {plan.n_partitions} partition(s)",
                   *_cost(plan.total)), "white")]
@@ -45,7 +42,7 @@ def plan_picture(layers: Sequence[LayerShape], plan: Plan, rankdir: str = "TB") 
             moves = plan.n_partitions > 1 and lies != sharding.need(i)
             arrows.append(Arrow(maker, box, f"{lies} \u2192 {sharding.need(i)}" if moves else ""))
         makers.update(dict.fromkeys(layer.tops, (box, sharding.gives if plan.n_partitions > 1 else ROWS)))
-    return picture_of(boxes, arrows, rankdir)
+    return picture_of(boxes, arrows, "TB")
 
 
 def _cost(cost: Cost) -> list[str]:

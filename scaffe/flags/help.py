@@ -19,7 +19,8 @@ def help_text(command: str, description: str, flags: Sequence[Flag], arguments: 
     """The help that ``-h`` prints, without a last newline."""
     width = min(max(shutil.get_terminal_size((80, 24)).columns, NARROWEST), WIDEST)
     listed = [flag for flag in flags if flag.section is not None]
-    rows = {"Arguments": [(flag.name, _argument_text(flag)) for flag in arguments]}
+    rows = {"Arguments": [(flag.name, f"{flag.help}{': ' + ', '.join(flag.choices) if flag.choices else ''} "
+                           f"{_default(flag)}".strip()) for flag in arguments]}
     for flag in listed:
         rows.setdefault(flag.section or "", []).append((_name(flag), f"{flag.help} {_default(flag)}".strip()))
     column = min(max((len(name) for part in rows.values() for name, _ in part), default=0), LEFT)
@@ -37,10 +38,6 @@ def _usage(command: str, flags: Sequence[Flag], arguments: Sequence[Flag]) -> st
     words += [f"{flag.name} ..." if flag.is_many else flag.name if flag.default is REQUIRED else f"[{flag.name}]"
               for flag in arguments]
     return " ".join(["usage: scaffe", command, *words])
-
-
-def _argument_text(flag: Flag) -> str:
-    return f"{flag.help}{': ' + ', '.join(flag.choices) if flag.choices else ''} {_default(flag)}".strip()
 
 
 def _name(flag: Flag) -> str:

@@ -112,7 +112,8 @@ class Flags:
                     and isinstance(off.default, bool) and not has_value:
                 yield word, off, False
             elif flag is None:
-                self._unknown(word, name)
+                near = difflib.get_close_matches(name, [f.name for f in self.flags.values() if f.section], 1)
+                self.error(f"unknown flag {word}" + (f"; did you mean -{near[0]}?" if near else ""))
             elif has_value:
                 yield word, flag, value
             elif isinstance(flag.default, bool):
@@ -136,7 +137,3 @@ class Flags:
             return flag.value(value)
         except ValueError as error:
             self.error(f"{shown} {error}, got {value!r}")
-
-    def _unknown(self, word: str, name: str) -> NoReturn:
-        near = difflib.get_close_matches(name, [flag.name for flag in self.flags.values() if flag.section], 1)
-        self.error(f"unknown flag {word}" + (f"; did you mean -{near[0]}?" if near else ""))

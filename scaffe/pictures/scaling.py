@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from scaffe.errors import UserError
@@ -20,27 +20,12 @@ HEAD = f"{'# scaling':10}{'ranks':>7}{'images/iter':>13}{'iter/s':>12}{'images/s
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run: its kind of scaling, ranks, images an iteration over all ranks, iterations a second (median)."""
-
-    scaling: str
-    n_ranks: int
-    images_per_iteration: int
-    iterations_per_second: float
-
-    @property
-    def images_per_second(self) -> float:
-        """Over all ranks."""
-        return self.images_per_iteration * self.iterations_per_second
-
-
-@dataclass(frozen=True)
 class Row:
-    """A line of the table: a run beside the run on the fewest ranks of the same kind.
+    """A line of the table: a run, its images over all ranks, its iterations a second the median.
 
     Attributes:
-        speedup: images per second relative to the run on the fewest ranks, times that number of ranks; equals
-            ``n_ranks`` if scaling is perfect.
+        speedup: images per second relative to the run on the fewest ranks of this kind of scaling, times that number
+            of ranks; equals ``n_ranks`` if scaling is perfect.
         efficiency: speedup / n_ranks.
     """
 
@@ -49,11 +34,11 @@ class Row:
     images_per_iteration: int
     iterations_per_second: float
     images_per_second: float
-    speedup: float
-    efficiency: float
+    speedup: float = 0.0
+    efficiency: float = 0.0
 
 
-def read_run(path: str, scaling: str) -> Run:
+def read_run(path: str, scaling: str) -> Row:
     """One train command's log, whose solver displays at least three times.
 
     Raises:
@@ -66,7 +51,8 @@ def read_run(path: str, scaling: str) -> Run:
         raise UserError(f"{path}: not the log of a training run that came to its end")
     if not paces:
         raise UserError(f"{path}: needs more than {WARM_UP} displays; lower the solver's display or raise max_iter")
-    run = Run(scaling, int(ranks[1]), int(ranks[2]), median(paces))
+    pace = median(paces)
+    run = Row(scaling, int(ranks[1]), int(ranks[2]), pace, int(ranks[2]) * pace)
     if not LEAST < run.images_per_second < LARGEST or not run.n_ranks:
         raise UserError(f"{path}: expected ranks, images and iterations a second above 0, got {run.n_ranks}, "
                         f"{run.images_per_iteration} and {run.iterations_per_second:g}")
@@ -81,7 +67,7 @@ def number_of(text: str) -> float:
         return 0.0
 
 
-def rows_of(runs: Sequence[Run]) -> list[Row]:
+def rows_of(runs: Sequence[Row]) -> list[Row]:
     """The table's lines, by kind and ranks. Raises UserError where a kind has two runs on as many ranks."""
     rows = []
     for scaling in sorted({run.scaling for run in runs}):
@@ -91,8 +77,7 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
             raise UserError(f"{scaling} scaling: several logs of runs on as many ranks: {counts}")
         for run in mine:
             speedup = run.images_per_second / mine[0].images_per_second * mine[0].n_ranks
-            rows.append(Row(scaling, run.n_ranks, run.images_per_iteration, run.iterations_per_second,
-                            run.images_per_second, speedup, speedup / run.n_ranks))
+            rows.append(replace(run, speedup=speedup, efficiency=speedup / run.n_ranks))
     return rows
 
 

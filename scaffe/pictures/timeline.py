@@ -89,8 +89,7 @@ def to_png(picture: Picture) -> bytes:
         raise UserError(f"the picture is {picture.width} x {picture.height} pixels; draw an .svg")
     canvas = np.full((picture.height, picture.width, 3), 255, np.uint8)
     for bar in picture.bars:
-        red, green, blue = bytes.fromhex(bar.colour[1:])
-        cv2.rectangle(canvas, *_corners(bar), (blue, green, red), -1, cv2.LINE_8, SHIFT)
+        cv2.rectangle(canvas, *_corners(bar), tuple(bytes.fromhex(bar.colour[1:])[::-1]), -1, cv2.LINE_8, SHIFT)
     for x, y, text, ends in picture.labels:
         (width, _), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE, 1)
         place = (round(x - width if ends else x), round(y))

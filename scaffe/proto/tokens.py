@@ -35,7 +35,8 @@ def python_strings(tokens: str, is_bytes: bool = False) -> str:
         return tokens if "\\" not in tokens else SPELT.sub(_python_escape, tokens).ljust(len(tokens))
     strings = ["".join(match.groups("")) for match in STRING_OR_COMMENT.finditer(tokens)]
     raw = b"".join(_raw(match) for string in strings for match in SPELT.finditer(string))
-    content = "".join(f"\\{byte:03o}" for byte in raw) if is_bytes else _escaped(text_of(raw), tokens[0])
+    content = "".join(f"\\{byte:03o}" for byte in raw) if is_bytes else text_of(raw).replace("\\", r"\\").replace(
+        "\n", r"\n").replace(tokens[0], f"\\{tokens[0]}")
     n_lines = tokens.count("\n")
     return (tokens[0] + content + tokens[0]).ljust(len(tokens) - n_lines) + "\n" * n_lines
 
@@ -61,10 +62,6 @@ def _raw(match: re.Match[str]) -> bytes:
         return chr(0x10000 + ((int(piece[2:6], 16) - 0xD800) << 10) + int(piece[8:], 16) - 0xDC00).encode()
     code = int(digits, 16)
     return chr(code).encode(errors="surrogatepass") if code <= sys.maxunicode else rf"\U{code:08x}".encode()
-
-
-def _escaped(text: str, quote: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace(quote, f"\\{quote}")
 
 
 def python_number(token: str, sign: str, kind: int | None) -> str:

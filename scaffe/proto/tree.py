@@ -43,7 +43,7 @@ def unquoted(value: str) -> str:
 
 def read_tree(text: str) -> list[Entry]:
     """The fields of a message from its text. Raises TokenError for what is no text format."""
-    tokens = _tokens(conform(text))
+    tokens = [(match["text"], match.start()) for match in TOKEN.finditer(conform(text)) if match["text"]]
     entries, at = _fields(tokens, 0, "")
     if at < len(tokens):
         raise TokenError(f"{tokens[at][0]!r} closes nothing", text, tokens[at][1])
@@ -66,10 +66,6 @@ def write_tree(entries: list[Entry], indent: str = "") -> str:
 
 def _all(entries: list[Entry]) -> list[Entry]:
     return [inner for entry in entries for inner in (entry, *_all(entry.fields))]
-
-
-def _tokens(text: str) -> list[tuple[str, int]]:
-    return [(match["text"], match.start()) for match in TOKEN.finditer(text) if match["text"]]
 
 
 def _fields(tokens: list[tuple[str, int]], at: int, closing: str) -> tuple[list[Entry], int]:

@@ -1,5 +1,6 @@
 """The pages' training commands run to their end, each distinct one once, and reach the accuracy that they should."""
 
+import functools
 import os
 import re
 import shutil
@@ -62,6 +63,7 @@ def page_commands():
     return [(n_ranks, words, text) for (n_ranks, words, _), text in found.items()]
 
 
+@functools.cache
 def run_here():
     """Of those, the ones that are run here, with those of ``make train`` first."""
     found = [(2, ("train", "-solver", LENET)), (3, ("train", "-solver", LENET))]  # make train, and with NP=3
@@ -81,7 +83,8 @@ def training_commands():
 
 def other_commands():
     """Those that want a file of an earlier run, and those that do not train."""
-    return [command for command in run_here() if command not in training_commands()]
+    trains = training_commands()
+    return [command for command in run_here() if command not in trains]
 
 
 def plain(words):

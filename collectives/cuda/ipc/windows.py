@@ -61,9 +61,7 @@ class DeviceWindows:
     """
 
     def __init__(self, node_comm: Intracomm, synchronize: Callable[[], None], name: str) -> None:
-        """Args:
-            synchronize: returns when none of this rank's collectives has work left on the device.
-        """
+        """``synchronize``: returns when none of this rank's collectives has work left on the device."""
         self._comm, self._synchronize, self._name = node_comm, synchronize, name
         self._runtime = device.load().cuda.runtime
         self._number = device.load().cuda.Device().id

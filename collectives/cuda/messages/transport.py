@@ -33,9 +33,7 @@ class AwareTransport:
     """Device memory through a CUDA-aware MPI (see transport.Transport)."""
 
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
-        """Args:
-            comm: all of its point-to-point messages are ours.
-        """
+        """``comm``: all of its point-to-point messages are ours."""
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE

@@ -95,7 +95,6 @@ class StagedCalls:
     fault = ""
 
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
-        """Args: as AwareCalls has them."""
         self._calls, self._streams, self._backs_off = MpiCalls(comm), streams, backs_off
         self._given, self._got = np.empty(0, np.uint8), np.empty(0, np.uint8)
 

@@ -14,7 +14,7 @@ KEYS = {"slice": slice(2, 9), "scattered": [9, 0, 1, 5], "all": range(N_ROWS)}
 def server():
     made = ParameterServer(Communicator.single(), slack=0)
     yield made
-    if made._store is not None:
+    if made._running is not None:
         made.close()
 
 

@@ -53,7 +53,6 @@ class FaultTolerantMessages(ForkAware):
             return False
 
     def free(self) -> None:
-        """Frees the communicator; all ranks call it."""
         self._comm.Free()
 
     def check_peer(self, rank: int) -> None:

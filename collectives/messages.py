@@ -36,10 +36,8 @@ class Codec:
     """
 
     def __init__(self, n_words: int, forms: Sequence[Form | None]) -> None:
-        """Args:
-            n_words: length of a line in words of 8 bytes; the longest form decides.
-            forms: by the kind's number; one None, which stands for the message None.
-        """
+        """``n_words``: length of a line in words of 8 bytes; the longest form decides; ``forms``: by the kind's number;
+        one None, which stands for the message None."""
         self._n_words = n_words
         n_bytes = 8 * (n_words - 2)
         self._packers: dict[type, tuple[int, Callable[..., None], Callable[[Any], tuple[Any, ...]]]] = {}

@@ -34,10 +34,8 @@ class Runner:
 
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
                  synchronize: Callable[[], None] = lambda: None) -> None:
-        """Args:
-            other: like `buffer`; the library's own reductions read from it, unless the column is in place.
-            synchronize: returns when the device has done what a call has queued there.
-        """
+        """``other``: like `buffer`; the library's own reductions read from it, unless the column is in place;
+        ``synchronize``: returns when the device has done what a call has queued there."""
         self.title, self._synchronize = column.title, synchronize
         self._communicator, self._column = communicator, column
         self._case = CASES[column.case]

@@ -32,9 +32,7 @@ class DeviceBackend(Backend):
     """Device memory for one engine (see runtime.backend)."""
 
     def __init__(self, streams: Streams, no_ipc: str, **parts: Any) -> None:
-        """Args:
-            no_ipc: why the node's ranks cannot map one another's memory; empty where they can.
-        """
+        """``no_ipc``: why the node's ranks cannot map one another's memory; empty where they can."""
         super().__init__(**parts)
         self.streams, self._no_ipc = streams, no_ipc
 
@@ -65,10 +63,8 @@ class AwareCalls(MpiCalls):
     """
 
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
-        """Args:
-            comm: nobody else uses it from another thread at the same time.
-            backs_off: waits for the device sleep between polls.
-        """
+        """``comm``: nobody else uses it from another thread at the same time; ``backs_off``: waits for the device sleep
+        between polls."""
         super().__init__(comm)
         self._streams, self._backs_off = streams, backs_off
         self._spare: Any = None
@@ -99,7 +95,6 @@ class StagedCalls:
     fault = ""
 
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
-        """Args: as AwareCalls has them."""
         self._calls, self._streams, self._backs_off = MpiCalls(comm), streams, backs_off
         self._given, self._got = np.empty(0, np.uint8), np.empty(0, np.uint8)
 

@@ -163,9 +163,7 @@ class Point:
     """
 
     def __init__(self, event: Any) -> None:
-        """Args:
-            event: already recorded; CuPy's, PyTorch's or numba's, or a plain handle.
-        """
+        """``event``: already recorded; CuPy's, PyTorch's or numba's, or a plain handle."""
         self._runtime = load().cuda.runtime
         self.event, self._handle = event, handle(event)
         self._spare: list[CudaEvent] | None = None

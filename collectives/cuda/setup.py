@@ -61,7 +61,7 @@ class Device:
         self.number = device.load().cuda.Device().id
         device.make_current(self.number)
         self._all_streams: list[Streams] = []
-        self._how: list[str] = []
+        self._how = ""
         self._no_nccl, self._process = "not asked yet", os.getpid()
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
@@ -85,7 +85,7 @@ class Device:
         node: Any = None  # where `no_ipc` says why algorithms on shared memory are refused
         if not self.no_ipc:
             node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
-            self._how.append(node.how)
+        self._how = node.how if node else ""
         nccl = NcclCalls(comm, streams)
         self._no_nccl = nccl.fault
         return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
@@ -151,7 +151,7 @@ class Device:
 
     def describe(self) -> str:
         n_cards = len(set(self._cards))
-        sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how[0]}"
+        sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how}"
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
         across = "from device memory" if self.is_aware else "through pinned host memory"
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \

@@ -14,12 +14,11 @@ from scaffe.collectives.cuda.device import Point
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`size` elements of `dtype` from `address` on, in device memory or (`is_pinned`) in pinned host memory."""
+    """`size` elements of `dtype` from `address` on, in device memory or in pinned host memory."""
 
     address: int
     size: int
     dtype: np.dtype[Any]
-    is_pinned: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -31,7 +30,7 @@ class Span:
 
     def __getitem__(self, part: slice) -> Span:
         start, stop, _ = part.indices(self.size)
-        return Span(self.address + start * self.dtype.itemsize, stop - start, self.dtype, self.is_pinned)
+        return Span(self.address + start * self.dtype.itemsize, stop - start, self.dtype)
 
     def overlaps(self, other: Span) -> bool:
         return self.address < other.address + other.nbytes and other.address < self.address + self.nbytes

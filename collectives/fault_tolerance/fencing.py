@@ -30,9 +30,7 @@ class SuspendAwareClock:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args:
-            clock: gives seconds.
-        """
+        """``clock``: gives seconds."""
         self._clock, self._last, self._seconds = clock, clock(), 0.0
 
     def seconds(self) -> float:

@@ -134,9 +134,7 @@ class JoiningRank:
     """This process, started by a rank of a job that it is to join."""
 
     def __init__(self, parent: Any) -> None:
-        """Args:
-            parent: mpi4py intercommunicator to the rank that started this process, alone.
-        """
+        """``parent``: mpi4py intercommunicator to the rank that started this process, alone."""
         from mpi4py import MPI
 
         parent.Set_errhandler(MPI.ERRORS_RETURN)

@@ -35,9 +35,7 @@ class Losses:
     """
 
     def __init__(self, base: Any, parent: Losses | None = None) -> None:
-        """Args:
-            parent: the losses of a communicator of which these are some ranks: a loss there is one here too.
-        """
+        """``parent``: the losses of a communicator of which these are some ranks: a loss there is one here too."""
         self._base, self._comms, self._parent, self._children = base, [base], parent, list[Losses]()
         self._rank, self._n_ranks = base.rank, base.size  # known when it has been freed, too
         self.fault = ulfm.fault()

@@ -72,18 +72,6 @@ class Plan:
         """Elements that one scratch slot needs: the length of the longest RecvReduce; 0 if there is none."""
         return max((step.stop - step.start for step in self.steps if isinstance(step, RecvReduce)), default=0)
 
-    def validate(self) -> None:
-        """Raise CommError, naming the step, if a peer or an interval is not valid."""
-        if not 0 <= self.rank < self.n_ranks or self.n_elems < 0:
-            raise CommError(f"plan: rank {self.rank} of {self.n_ranks} ranks with {self.n_elems} elements cannot be")
-        for index, step in enumerate(self.steps):
-            if not 0 <= step.peer < self.n_ranks or step.peer == self.rank:
-                raise CommError(f"plan of rank {self.rank}, step {index}: {step} needs another rank below "
-                                f"{self.n_ranks} as peer")
-            if not 0 <= step.start < step.stop <= self.n_elems:
-                raise CommError(f"plan of rank {self.rank}, step {index}: {step} needs "
-                                f"0 <= start < stop <= {self.n_elems}")
-
 
 def chunks(start: int, stop: int, chunk_elems: int) -> Iterator[tuple[int, int]]:
     """Cut [start, stop) into intervals of `chunk_elems` elements, of which the last may be shorter. Raises CommError:

@@ -32,10 +32,8 @@ class Execution:
 
     def __init__(self, plan: Plan, array: Any, op: str, transport: Transport,
                  ranks: Sequence[int] | None = None) -> None:
-        """Args:
-            array: flat, in the transport's memory; it is not kept alive.
-            ranks: the transport's rank of each rank of the plan, where they differ.
-        """
+        """``array``: flat, in the transport's memory; it is not kept alive; ``ranks``: the transport's rank of each
+        rank of the plan, where they differ."""
         self._transport, self._op = transport, op
         self._flat = transport.view(array) if plan.steps else array
         n_reduces = sum(isinstance(step, RecvReduce) for step in plan.steps)

@@ -23,10 +23,8 @@ class FaultTolerantMessages(ForkAware):
     rank_attributes = ("_comm",)
 
     def __init__(self, comm: Any, deadline: float) -> None:
-        """Args:
-            comm: mpi4py communicator that nobody else uses.
-            deadline: seconds after which waiting is an error.
-        """
+        """``comm``: mpi4py communicator that nobody else uses; ``deadline``: seconds after which waiting is an
+        error."""
         self._comm, self._lost = comm, ()
         self.messages = PointToPoint(comm, deadline, self)
         self.invalidate_in_child()
@@ -55,7 +53,6 @@ class FaultTolerantMessages(ForkAware):
             return False
 
     def free(self) -> None:
-        """Frees the communicator; all ranks call it."""
         self._comm.Free()
 
     def check_peer(self, rank: int) -> None:

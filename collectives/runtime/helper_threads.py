@@ -38,7 +38,6 @@ class ProgressThread:
         return request
 
     def stop(self) -> None:
-        """Ends the thread after the tasks queued so far."""
         if self._thread is not None:
             self._tasks.put(None)
             self._thread.join()

@@ -60,11 +60,8 @@ class MismatchDetector:
     """
 
     def __init__(self, comm: Any, found: Callable[[str], None]) -> None:
-        """Args:
-            comm: mpi4py communicator that nobody else uses; None where only one thread may call MPI: then nothing is
-                exchanged.
-            found: called on rank 0 with the line that says what differs.
-        """
+        """``comm``: mpi4py communicator that nobody else uses; None where only one thread may call MPI: then nothing is
+        exchanged; ``found``: called on rank 0 with the line that says what differs."""
         self._comm, self._found = comm, found
         self._calls: deque[tuple[int, object]] = deque(maxlen=CALLS_KEPT)
         self._n_calls = self._n_told = 0

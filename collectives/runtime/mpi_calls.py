@@ -52,7 +52,6 @@ class MpiCalls:
         self._comm.Allreduce(given, _spec(array), mpi_op(op, NAMES[array.dtype]))
 
     def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """Reduces each rank's own part of `source` over ranks into that part of its `array`."""
         counts = self._counts(array.size)
         part = plan.part(self._comm.rank, self._comm.size, array.size)
         own = array[part] if source is not array else self._copy(array[part])
@@ -61,7 +60,6 @@ class MpiCalls:
             array[part] = own
 
     def allgather(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """Copies every rank's own part of `array` to all ranks."""
         counts = self._counts(array.size)
         self._comm.Allgatherv(self._in_place, [array, counts, mpi_type(NAMES[array.dtype])])
 

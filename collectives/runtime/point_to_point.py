@@ -52,10 +52,7 @@ class PendingMessage:
 
     def __init__(self, owner: PointToPoint, request: Any, array: np.ndarray, text: Callable[[], str],
                  dest: int | None = None) -> None:
-        """Args:
-            owner: keeps it, and so the array, until it is done.
-            text: says in errors what it is.
-        """
+        """``owner``: keeps it, and so the array, until it is done; ``text``: says in errors what it is."""
         self._owner, self.request, self._array, self._text = owner, request, array, text
         self.dest = dest
         self._status = owner.mpi.Status()
@@ -141,9 +138,7 @@ class PointToPoint(ForkAware):
     rank_attributes = ("_comm", "mpi", "is_done")
 
     def __init__(self, comm: Any, deadline: float, losses: Losses) -> None:
-        """Args:
-            comm: mpi4py communicator that nobody else uses.
-        """
+        """``comm``: mpi4py communicator that nobody else uses."""
         self._losses = losses
         self.rank: int = comm.rank
         self.n_ranks: int = comm.size

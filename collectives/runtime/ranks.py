@@ -48,10 +48,8 @@ class Ranks:
 
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
                  node_of_rank: Sequence[Hashable] | None = None, parent: Losses | None = None) -> None:
-        """Args:
-            deadline: seconds after which a peer that does not come is missing.
-            give_up: ends the job with a line when a peer is missing.
-        """
+        """``deadline``: seconds after which a peer that does not come is missing; ``give_up``: ends the job with a line
+        when a peer is missing."""
         self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, parent), give_up, False
         self.check_lost = self.losses.check
         self.patience = deadline + (0 if self.losses.fault else max(deadline, OUTLAST_SECONDS))

@@ -12,13 +12,9 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import grants_threads
-from scaffe.collectives.server.build import Build, reach_others
+from scaffe.collectives.server.build import Running
 from scaffe.collectives.server.failure_detector import FailureDetector
-from scaffe.collectives.server.memory.layout import joint_batches
-from scaffe.collectives.server.memory.store import Store
-from scaffe.collectives.server.nodes.gateway import Gateway
-from scaffe.collectives.server.shards.service import Service
-from scaffe.collectives.server.shards.shard import Add, Part, Rule
+from scaffe.collectives.server.shards.shard import Add, Rule
 from scaffe.collectives.server.tables.roles import (
     RecoverySource,
     Roles,
@@ -75,11 +71,7 @@ class ParameterServer:
         self._rules: dict[Table, Rule] = {}
         self._failures = FailureDetector(communicator, self._roles)
         self._mine = WorkerSide(slack, self._while_waiting, self._failures.fail)
-        self._store: Store | None = None
-        self._service: Service | None = None
-        self._gateway: Gateway | None = None
-        self._ours: Communicator | None = None
-        self._parts: dict[Table, Part] = {}
+        self._running: Running | None = None
         self.meanwhile: Callable[[], None] | None = None
 
     def table(self, name: str, n_rows: int, row_elems: int, rule: Rule | None = None, dtype: str = "float32",
@@ -100,7 +92,7 @@ class ParameterServer:
             CommError: the name is taken, a length is below 1, the dtype is another, a local table is given a rule, or
                 memory that there is not.
         """
-        _refuse(self._store is not None, "declares a table after start")
+        _refuse(self._running is not None, "declares a table after start")
         _refuse(name in [table.name for table in [*self._rules, *self._mine.local]], f"declares table {name!r} twice")
         _refuse(local and rule is not None, f"declares local table {name!r} with a rule, which only shards apply")
         _refuse(not local and memory != "host", f"declares table {name!r} in {memory} memory; only local ones may be")
@@ -124,7 +116,7 @@ class ParameterServer:
             CommError: called after ``start``, a key that is not in the table, a table that was not declared here, or
                 memory that there is not.
         """
-        _refuse(self._store is not None, "declares a batch after start")
+        _refuse(self._running is not None, "declares a batch after start")
         _refuse(table not in self._rules, f"has no table {table.name!r} that is shared")
         _refuse(bool(self._folder) and memory != "host", f"with tables in a file has no batch in {memory} memory")
         return self._mine.batch(table, keys, memory)
@@ -139,7 +131,7 @@ class ParameterServer:
         Raises:
             CommError: called after ``start``, a key that is not in the table, or a table that is not local.
         """
-        _refuse(self._store is not None, "declares a batch after start")
+        _refuse(self._running is not None, "declares a batch after start")
         _refuse(table not in self._mine.local, f"has no table {table.name!r} that is local")
         return self._mine.local_batch(table, keys)
 
@@ -152,7 +144,7 @@ class ParameterServer:
         Raises:
             CommError: after ``start``.
         """
-        _refuse(self._store is not None, "has its virtual iteration after start")
+        _refuse(self._running is not None, "has its virtual iteration after start")
         return self._mine.virtual_iteration()
 
     def start(self, values: Mapping[str, np.ndarray] | None = None) -> None:
@@ -165,37 +157,26 @@ class ParameterServer:
             CommError: on every rank, if tables or batches differ between ranks, values do not fit their table, or
                 memory, or room on a disk, cannot be had.
         """
-        _refuse(self._store is not None, "starts twice")
-        ranks, tables = self.communicator, list(self._rules)
-        check_same(ranks.allgather_objects(declared(self.slack, self._roles, tables, self._folder)))
+        _refuse(self._running is not None, "starts twice")
+        ranks = self.communicator
+        check_same(ranks.allgather_objects(declared(self.slack, self._roles, list(self._rules), self._folder)))
         own = [batch.index for batch in self._mine.batches] if self.is_worker else None
         everyone = [indexes for indexes in ranks.allgather_objects(own) if indexes is not None]
         check_batches(everyone)
-        joint = None if self.slack else joint_batches(everyone)
-        n_histories = {table: rule.n_histories for table, rule in self._rules.items()}
-        self._store = store = Store(ranks, self._roles, n_histories, everyone, joint, self._folder)
-        fault, given = ranks.bcast_object((store.fill(values or {}), list(values or {})) if ranks.rank == 0 else None)
-        if fault:
-            raise CommError(fault, everywhere=True)
-        self._ours = reach_others(ranks, store, given)
-        self._failures.start(store.clocks)  # everybody's memory is ready from here on
-        build = Build(ranks.rank, self._roles, self.slack, everyone, joint, store, self._failures.fail)
-        if self._ours is not None:
-            self._gateway = build.gateway(self._ours.messages)
-        if ranks.rank in self._roles.shards:
-            self._parts = build.parts(self._rules)
-            self._service = build.service(self._parts)
+        self._running = running = Running(ranks, self._roles, self.slack, self._rules, everyone, self._folder,
+                                          self._failures.fail)
+        running.start(ranks, values or {}, self._failures)
         if self.is_worker:
-            self._mine.start(store, self._roles.workers.index(ranks.rank), build.mailboxes())
+            self._mine.start(running.store, self._roles.workers.index(ranks.rank), running.mailboxes())
 
     def clock(self) -> None:
         """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer, or a disk
         has failed to write tables, and RankLost where a rank is known to be lost."""
         self.communicator.check_lost()
         n_ended = self._mine.clock()
-        if self._store is not None:  # else the iteration is a virtual one
-            self._store.clocks[self._roles.workers.index(self.communicator.rank)] = n_ended
-            self._store.tier.look()
+        if self._running is not None:  # else the iteration is a virtual one
+            self._running.store.clocks[self._roles.workers.index(self.communicator.rank)] = n_ended
+            self._running.store.tier.look()
             self.rest()
 
     def check_disks(self) -> None:
@@ -203,12 +184,12 @@ class ParameterServer:
 
         Without an error all that was read before is right.
         """
-        if found := next(filter(None, self.communicator.allgather_objects(self._started().tier.fault())), ""):
+        if found := next(filter(None, self.communicator.allgather_objects(self._started().store.tier.fault())), ""):
             raise CommError(found, everywhere=True)
 
     def rest(self) -> None:
         """Let tables in a file leave this rank's memory as far as they are not in use; ``clock`` does so, too."""
-        self._started().tier.release_all()
+        self._started().store.tier.release_all()
 
     def leave(self) -> None:
         """Stop taking part as a worker: it makes no more updates, and nobody waits for it any longer."""
@@ -216,22 +197,23 @@ class ParameterServer:
 
     def close(self) -> None:
         """Shut down. Collective: every rank calls it once; all updates have been applied when it returns."""
-        self._started()
+        running = self._started()
         if self.is_worker:
             self.leave()
-        for thread in (self._service, self._gateway):
+        for thread in (running.service, running.gateway):
             started = time.monotonic()
             while thread is not None and not thread.join(TICK_SECONDS):
                 self._while_waiting("all workers to leave", time.monotonic() - started)
         self.communicator.barrier()
         if self._mine.worker is not None:
             self._mine.worker.stop()
-        if self._ours is not None:
-            self._ours.free()
+        if running.others is not None:
+            running.others.free()
 
     def abandon(self) -> None:
         """After RankLost: end this rank's threads. Values and histories stay as they are, for ``recovery_sources``."""
-        for thread in (self._service, self._gateway, self._mine.worker):
+        running = self._running
+        for thread in (*((running.service, running.gateway) if running is not None else ()), self._mine.worker):
             if thread is not None:
                 thread.stop()
 
@@ -246,7 +228,7 @@ class ParameterServer:
 
     def recovery_values(self, table: Table, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Views of a shard's values and of its histories, or their second copies, as this rank's node has them."""
-        store = self._started()
+        store = self._started().store
         start, stop = table.shard(shard, len(self._roles.shards))
         held = store.histories if (shard, table) in store.histories else store.copies
         return store.values[table][start:stop], held.get((shard, table), [])
@@ -257,7 +239,7 @@ class ParameterServer:
         Before, what other nodes' shards hold is as this node's workers have last read it.
         """
         local = self._mine.local.get(table)
-        values = self._started().values[table] if local is None else local.host_values()
+        values = self._started().store.values[table] if local is None else local.host_values()
         return values.reshape(table.n_rows, table.row_elems).copy()
 
     def histories(self, table: Table) -> tuple[int, list[np.ndarray]]:
@@ -267,19 +249,20 @@ class ParameterServer:
             the index in the table of the first element that the shard holds, and the histories themselves, each with
             a value for every element from there on. Without a shard: 0 and none.
         """
-        part = self._parts.get(table)
+        part = None if self._running is None else self._running.parts.get(table)
         return (part.start, part.histories) if part is not None else (0, [])
 
     def copies(self, table: Table) -> list[tuple[int, list[np.ndarray]]]:
         """As ``histories``, of the second copies that this rank receives; to be restored together with those."""
-        roles, store, rank = self._roles, self._started(), self.communicator.rank
+        roles, store, rank = self._roles, self._started().store, self.communicator.rank
         return [(table.shard(shard, len(roles.shards))[0], store.copies[shard, table])
                 for shard in roles.copies_on(roles.topology.node_of_rank[rank]) if roles.copier(shard) == rank]
 
     @property
     def taken(self) -> tuple[int, int] | None:
         """How many reads and updates this rank's shard has taken so far; None without a shard."""
-        return None if self._service is None else (self._service.n_reads, self._service.n_updates)
+        service = None if self._running is None else self._running.service
+        return None if service is None else (service.n_reads, service.n_updates)
 
     @property
     def sequence(self) -> tuple[Operation, ...]:
@@ -293,10 +276,10 @@ class ParameterServer:
 
     # --- inside
 
-    def _started(self) -> Store:
-        if self._store is None:
+    def _started(self) -> Running:
+        if self._running is None:
             raise CommError("a parameter server is used before start")
-        return self._store
+        return self._running
 
     def _while_waiting(self, what: str, waited: float) -> None:
         """Calls ``meanwhile``, and raises as ``FailureDetector.check`` does."""

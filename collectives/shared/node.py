@@ -106,7 +106,6 @@ class NodeGroup:
             self._staged(call, array)
 
     def free(self) -> None:
-        """Lets go of the memory that the group shares; it has made its last call."""
         del self._memory, self._stage, self._stage_slice
 
     def meet(self, call: NodeCall) -> None:

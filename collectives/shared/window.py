@@ -96,9 +96,7 @@ class Windows:
     """The windows of one node's ranks, looked up by address so that any slice of a buffer can take part."""
 
     def __init__(self, node_comm: Intracomm, comm: Intracomm) -> None:
-        """Args:
-            comm: the ranks of all nodes, which allocate together: where one has no memory the others hear of it.
-        """
+        """``comm``: the ranks of all nodes, which allocate together: where one has no memory the others hear of it."""
         self._comm, self._all = node_comm, comm
         self._bases: list[int] = []
         self._windows: dict[int, tuple[int, int, np.ndarray]] = {}

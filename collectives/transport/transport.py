@@ -51,9 +51,7 @@ class PolledMessage:
     """A persistent MPI request whose Wait sleeps between polls."""
 
     def __init__(self, request: Any, backoff: PollBackoff) -> None:
-        """Args:
-            backoff: shared by all messages of a thread.
-        """
+        """``backoff``: shared by all messages of a thread."""
         self.Free = request.Free
         self._start, self._test, self._backoff = request.Start, request.Test, backoff
 
@@ -113,10 +111,8 @@ class HostTransport:
     """Host memory through any MPI: persistent point-to-point messages of bytes."""
 
     def __init__(self, comm: Any, backs_off: bool = False) -> None:
-        """Args:
-            comm: mpi4py communicator whose point-to-point messages are all ours.
-            backs_off: waiting sleeps between polls and leaves the core to whoever computes; MPI itself busy-polls.
-        """
+        """``comm``: mpi4py communicator whose point-to-point messages are all ours; ``backs_off``: waiting sleeps
+        between polls and leaves the core to whoever computes; MPI itself busy-polls."""
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE

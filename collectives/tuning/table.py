@@ -127,7 +127,6 @@ class TuningTable:
 
     @cached_property
     def entries(self) -> tuple[TuningEntry, ...]:
-        """All entries, in the order of their keys' first appearance."""
         return tuple(self._entries.values())
 
     def merged(self, other: TuningTable) -> TuningTable:

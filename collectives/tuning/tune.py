@@ -194,9 +194,7 @@ class Race:
     """Keeps track of the candidates that are still worth measuring."""
 
     def __init__(self, names: Iterable[str], chunks: list[int]) -> None:
-        """Args:
-            chunks: bytes; `mpi` and `M` have none and are measured once.
-        """
+        """``chunks``: bytes; `mpi` and `M` have none and are measured once."""
         self._candidates = [(name, chunk) for name in names for chunk in (chunks if name not in ("mpi", "M")
                                                                           else chunks[:1])]
         self._n_lost = dict.fromkeys(self._candidates, 0)

@@ -123,7 +123,7 @@ MUTANTS = (
            "self.tier.release(self._addresses + mine.start * update.itemsize, update.nbytes)", "pass", TABLES),
     Mutant(f"{SERVER}/shards/shard.py",
            "self._part.tier.release(addresses, n_elems * self._total.itemsize)", "pass", TABLES),
-    Mutant(f"{SERVER}/server.py", "self._store.tier.look()", "pass", TABLES),
+    Mutant(f"{SERVER}/server.py", "self._running.store.tier.look()", "pass", TABLES),
     Mutant("scaffe/memory/backing/disk.py", "self._moves.pop(number).wait()", "self._moves.pop(number)", SPILLED),
     Mutant("scaffe/memory/backing/spill_file.py", "for error in [chunk.exception() for chunk in self._chunks]:",
            "for error in []:", LANES),

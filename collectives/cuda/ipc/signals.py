@@ -74,10 +74,7 @@ class HostSignals:
     """Where events cannot be shared: the host waits for its own point before it meets the others."""
 
     def __init__(self, streams: Streams, backs_off: bool, why: str) -> None:
-        """Args:
-            backs_off: waits for the device sleep between polls.
-            why: why events cannot be shared.
-        """
+        """``backs_off``: waits for the device sleep between polls; ``why``: why events cannot be shared."""
         self._stream, self._backs_off = streams.comm, backs_off
         self.how = f"hosts wait for their streams, {why}"
 

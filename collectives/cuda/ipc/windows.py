@@ -14,6 +14,7 @@ import numpy as np
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.cupy_types import DeviceArray
 from scaffe.collectives.cuda.kernels import GatherRanks, kernels
+from scaffe.collectives.cuda.messages.staging import DEVICE_TO_HOST, HOST_TO_DEVICE
 from scaffe.collectives.errors import CommError
 
 if TYPE_CHECKING:
@@ -61,9 +62,7 @@ class DeviceWindows:
     """
 
     def __init__(self, node_comm: Intracomm, synchronize: Callable[[], None], name: str) -> None:
-        """Args:
-            synchronize: returns when none of this rank's collectives has work left on the device.
-        """
+        """``synchronize``: returns when none of this rank's collectives has work left on the device."""
         self._comm, self._synchronize, self._name = node_comm, synchronize, name
         self._runtime = device.load().cuda.runtime
         self._number = device.load().cuda.Device().id
@@ -180,7 +179,6 @@ class DeviceWindows:
 PART_ELEMS = 67
 """What one rank's kernel sums: whole packs of 16 bytes, and a rest."""
 DTYPE = np.dtype(np.float32)
-HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 
 
 def prove(windows: DeviceWindows, node_comm: Intracomm, name: str) -> None:

@@ -33,9 +33,7 @@ class AwareTransport:
     """Device memory through a CUDA-aware MPI (see transport.Transport)."""
 
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
-        """Args:
-            comm: all of its point-to-point messages are ours.
-        """
+        """``comm``: all of its point-to-point messages are ours."""
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
@@ -81,7 +79,6 @@ class StagedTransport(AwareTransport):
     """
 
     def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
-        """Args: as AwareTransport has them."""
         super().__init__(comm, streams, backs_off)
         self._n_sends: defaultdict[int, int] = defaultdict(int)
         self._n_receives = 0
@@ -130,7 +127,7 @@ class StagedTransport(AwareTransport):
         self._n_sends[peer] += 1
         key = (peer, self._n_sends[peer] % STAGED_SENDS, n_bytes)
         if key not in self._send_buffers:
-            self._send_buffers[key] = SendBuffer(self._pinned("send", key, n_bytes, np.dtype(np.uint8)))
+            self._send_buffers[key] = SendBuffer(self._pinned("send", key, n_bytes))
         return self._send_buffers[key]
 
     def _receive_buffer(self, part: Span) -> ReceiveBuffer:
@@ -139,14 +136,12 @@ class StagedTransport(AwareTransport):
         n_bytes = _rounded(part.nbytes)
         key = (self._n_receives % STAGED_RECEIVES, n_bytes)
         if key not in self._receive_buffers:
-            self._receive_buffers[key] = ReceiveBuffer(self._pinned("receive", key, n_bytes, np.dtype(np.uint8)))
+            self._receive_buffers[key] = ReceiveBuffer(self._pinned("receive", key, n_bytes))
         return self._receive_buffers[key]
 
-    def _pinned(self, use: str, which: object, n_elems: int, dtype: np.dtype[Any]) -> Span:
-        key = (use, which, _rounded(n_elems * dtype.itemsize))
-        if key not in self._memory:
-            self._memory[key] = device.pinned(key[2])
-        return Span(self._memory[key].ctypes.data, n_elems, dtype, is_pinned=True)
+    def _pinned(self, use: str, which: object, n_bytes: int) -> Span:
+        memory = self._memory[use, which] = device.pinned(n_bytes)
+        return Span(memory.ctypes.data, n_bytes, np.dtype(np.uint8))
 
 
 def _of(buffer: ReceiveBuffer, part: Span) -> Span:

@@ -127,7 +127,6 @@ class Gateway(MailboxThread):
         self._links.send(peer, encode(message, shard, worker), Outgoing([values], span, self._staging, nothing))
 
     def _copy(self, shard: int, copy: Copy) -> None:
-        """Send a chunk of the histories of this rank's shard to their second copy."""
         array, peer = self._stages[shard].array(copy.chunk), self._roles.copier(shard)
         if peer is not None:
             transfer = Outgoing([array], ContiguousSpan.all_of(array), self._staging, nothing, yields=True)
@@ -171,7 +170,6 @@ class Gateway(MailboxThread):
             self._deliver(receiver, self._arrivals[receiver, node].came(message))
 
     def _keep(self, shard: int, copy: Copy) -> None:
-        """Store a chunk of the copy that has been received."""
         self._stages[shard].place(copy.chunk)
         self._links.tell(self._roles.shards[shard], encode(Kept(copy.chunk), shard, shard))
 

@@ -63,7 +63,6 @@ class Links:
 
     @property
     def is_busy(self) -> bool:
-        """Whether rows are on their way."""
         return self._n_transfers > 0
 
     def tell(self, peer: int, numbers: np.ndarray, tag: int = 0) -> None:
@@ -100,7 +99,6 @@ class Links:
                 return n_done
 
     def close(self) -> None:
-        """Give up waiting for messages."""
         for message in self._under_way:
             message.cancel()
         self._under_way.clear()

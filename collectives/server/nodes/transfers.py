@@ -37,11 +37,9 @@ class ContiguousSpan:
         return slice(start, start + n_elems)
 
     def gather(self, array: np.ndarray, at: int, buffer: np.ndarray) -> None:
-        """Copy elements [at, at + len(buffer)) of the span from the array to the buffer."""
         gather_ranges(array, self._clipped(at, at + buffer.size), buffer)
 
     def scatter(self, buffer: np.ndarray, at: int, array: np.ndarray) -> None:
-        """The inverse of ``gather``."""
         scatter_ranges(array, self._clipped(at, at + buffer.size), buffer)
 
     def _clipped(self, at: int, stop: int) -> np.ndarray:

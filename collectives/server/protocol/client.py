@@ -116,7 +116,6 @@ class Client:
                               "such read")
 
     def opened_read(self, batch: int) -> None:
-        """Note that the caller holds the rows, until ``end_read``."""
         state = self._batches[batch]
         if state.read != self.clock:
             self._reads.append(batch)
@@ -143,11 +142,9 @@ class Client:
         self._refuse(is_second, f"updates {state.name} twice in one iteration")
 
     def is_free(self, batch: int) -> bool:
-        """Whether the last update of the batch has been applied, so that its buffer may be given out."""
         return self._batches[batch].n_unreleased == 0
 
     def opened_update(self, batch: int) -> None:
-        """Note that the caller holds the update buffer, until ``end_update``."""
         self._batches[batch].is_open = True
 
     def end_update(self, batch: int, settings: Settings) -> list[tuple[int, ToShard]]:
@@ -180,7 +177,6 @@ class Client:
         return [(shard, WorkerLeft(self.worker)) for shard in range(self._n_shards)]
 
     def handle(self, shard: int, message: ToWorker) -> None:
-        """Update the state from a message that ``shard`` sent."""
         state = self._batches[message.batch]
         if isinstance(message, Ready):
             if message.clock == state.asked:  # else it answers a prefetch that was never used

@@ -74,9 +74,7 @@ class MailboxThread:
     """The base of threads that handle the messages of a mailbox, until all is done or they are stopped."""
 
     def __init__(self, name: str) -> None:
-        """Args:
-            name: the thread's. The derived class starts ``_thread``, which runs ``_run``.
-        """
+        """``name``: the thread's. The derived class starts ``_thread``, which runs ``_run``."""
         self._is_stopped = False
         self._thread = Thread(self._run, name)
 

@@ -81,7 +81,6 @@ class Index:
 
     @property
     def is_slice(self) -> bool:
-        """Whether the rows are contiguous in the table."""
         return len(self.ranges) == 1
 
     def clipped(self, start: int, stop: int) -> np.ndarray:
@@ -94,7 +93,6 @@ class Index:
         return cut
 
     def shards(self, n_shards: int) -> tuple[int, ...]:
-        """Numbers of the shards that hold some of the rows."""
         return tuple(s for s in range(n_shards) if len(self.clipped(*self.table.shard(s, n_shards))))
 
     def keys(self) -> np.ndarray:
@@ -117,11 +115,9 @@ class Index:
         return Index(self.table, keys[order]), np.argsort(order)
 
     def same_rows(self, other: Index) -> bool:
-        """Whether both name the same rows of the same table in the same order."""
         return self.table == other.table and np.array_equal(self.ranges, other.ranges)
 
     def shares_rows(self, other: Index) -> bool:
-        """Whether the two have at least one row in common."""
         if self.table != other.table:
             return False
         mine, others = (index.ranges[np.argsort(index.ranges[:, 0])] for index in (self, other))

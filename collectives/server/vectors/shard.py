@@ -39,7 +39,6 @@ class Blocks:
         return [block for block in blocks if block.start < block.stop]
 
     def interval(self, shard: int) -> slice:
-        """A shard's interval of the vector: its blocks together."""
         blocks = self.of(shard)
         return slice(blocks[0].start, blocks[-1].stop) if blocks else slice(0, 0)
 

@@ -69,32 +69,27 @@ class Worker(ForkAware):
         self.send(messages)
 
     def prefetch(self, batches: Sequence[int]) -> None:
-        """Ask for batches before they are read."""
         with self._inbox.lock:
             messages = self.client.prefetch(batches)
         self.send(messages)
 
     def is_ready(self, batch: int) -> bool:
-        """Whether the rows last asked for may be read."""
         self._inbox.poll()
         with self._inbox.lock:
             return self.client.is_ready(batch)
 
     def is_free(self, batch: int) -> bool:
-        """Whether a batch's update buffer may be given out."""
         self._inbox.poll()
         with self._inbox.lock:
             return self.client.is_free(batch)
 
     def leave(self) -> None:
-        """Tell the shards to wait for this worker no longer."""
         with self._inbox.lock:
             messages = self.client.leave()
         self.send(messages)
         self._outbox.flush(self._while_waiting("its last messages to be sent"))
 
     def stop(self) -> None:
-        """End the threads that take and send messages, where there are any."""
         self._outbox.stop()
         self._inbox.stop()
 

@@ -55,7 +55,7 @@ def test_the_next_chunk_is_copied_to_the_host_while_the_one_before_leaves(cp, mo
     queues, memory = StartQueues(streams, backs_off=False), cp.zeros(3 * chunk, np.uint8)
     parts = [Span(memory.data.ptr + n * chunk, chunk, memory.dtype) for n in range(3)]
     pinned = [device.pinned(chunk) for _ in range(2)]
-    slots = [SendBuffer(Span(buffer.ctypes.data, chunk, buffer.dtype, is_pinned=True)) for buffer in pinned]
+    slots = [SendBuffer(Span(buffer.ctypes.data, chunk, buffer.dtype)) for buffer in pinned]
     requests = [Sent() for _ in parts]
     sends = [StagedSend(queues, 1, request, part, slots[n % 2])
              for n, (request, part) in enumerate(zip(requests, parts, strict=True))]
@@ -93,7 +93,7 @@ def test_what_passes_through_leaves_before_the_device_has_it_and_its_buffer_wait
     queues, memory = StartQueues(streams, backs_off=False), cp.zeros(n_bytes, np.uint8)
     cp.cuda.Device().synchronize()
     pinned = device.pinned(n_bytes)
-    landing = ReceiveBuffer(Span(pinned.ctypes.data, n_bytes, pinned.dtype, is_pinned=True))
+    landing = ReceiveBuffer(Span(pinned.ctypes.data, n_bytes, pinned.dtype))
     came, left, later = Sent(), Sent(), Sent()
     receive, onward, next_receive = (
         StagedReceive(queues, 0, came, Span(memory.data.ptr, n_bytes, memory.dtype), landing),

@@ -59,6 +59,19 @@ class _Rank:
         return any(message.start < stop and start < message.stop for message in self.sending)
 
 
+def validate(plan: Plan) -> None:
+    """Raise CommError, naming the step, if a peer or an interval is not valid."""
+    if not 0 <= plan.rank < plan.n_ranks or plan.n_elems < 0:
+        raise CommError(f"plan: rank {plan.rank} of {plan.n_ranks} ranks with {plan.n_elems} elements cannot be")
+    for index, step in enumerate(plan.steps):
+        if not 0 <= step.peer < plan.n_ranks or step.peer == plan.rank:
+            raise CommError(f"plan of rank {plan.rank}, step {index}: {step} needs another rank below "
+                            f"{plan.n_ranks} as peer")
+        if not 0 <= step.start < step.stop <= plan.n_elems:
+            raise CommError(f"plan of rank {plan.rank}, step {index}: {step} needs "
+                            f"0 <= start < stop <= {plan.n_elems}")
+
+
 class Simulation:
     """All ranks of one collective. Build it, `run` it, then read `buffers`."""
 
@@ -90,7 +103,7 @@ class Simulation:
                 elements that hold no value yet.
         """
         for state in self._ranks:
-            state.plan.validate()
+            validate(state.plan)
         pick = (lambda n_runnable: -1) if seed is None else random.Random(seed).randrange
         runnable = list(range(len(self._ranks)))
         while runnable:

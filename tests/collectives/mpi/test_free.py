@@ -93,4 +93,4 @@ def test_a_server_gives_back_what_it_made(communicator):
     assert (server.values(table) == 1).all()
     if communicator.n_ranks > 1:
         with pytest.raises(CommError, match="has been freed"):
-            server._ours.barrier()
+            server._running.others.barrier()

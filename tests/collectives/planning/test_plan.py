@@ -6,18 +6,19 @@ import pytest
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send, chunks
+from tests.collectives.model.simulator import validate
 
 
 @pytest.mark.parametrize("step", [Send(1, 0, 1), Send(3, 0, 1), Recv(-1, 0, 1), Recv(0, 2, 2), Send(0, -1, 2),
                                   RecvReduce(0, 5, 11)])
 def test_bad_steps_are_named(step):
     with pytest.raises(CommError, match=r"plan of rank 1, step 1: \w+\(peer="):
-        Plan(1, 3, 10, (Send(0, 0, 10), step)).validate()
+        validate(Plan(1, 3, 10, (Send(0, 0, 10), step)))
 
 
 def test_a_rank_beyond_the_ranks_is_refused():
     with pytest.raises(CommError, match="rank 3 of 3 ranks"):
-        Plan(3, 3, 10, ()).validate()
+        validate(Plan(3, 3, 10, ()))
 
 
 def test_scratch_holds_the_longest_message_to_be_added():

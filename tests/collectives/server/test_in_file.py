@@ -136,5 +136,5 @@ def test_where_writing_alone_cannot_be_asked_about_everything_is_written(tmp_pat
     monkeypatch.setattr(os, "fdatasync", written.append)
     server, _ = started(tmp_path)
     server.check_disks()
-    assert written == [server._store.tier._written._descriptor]
+    assert written == [server._running.store.tier._written._descriptor]
     server.close()

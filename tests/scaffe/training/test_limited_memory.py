@@ -446,7 +446,7 @@ def test_a_server_has_a_file_where_the_net_needs_a_limit_and_else_memory(tmp_pat
     for memory, is_in_memory in (("", True), ("100%", True), ("90%", False)):
         solver = solver_of(tmp_path, **SSP, slack=slack, memory=memory)
         solver.strategy.begin()
-        assert solver.strategy.tables.server._store.tier.keeps_all == is_in_memory
+        assert solver.strategy.tables.server._running.store.tier.keeps_all == is_in_memory
         solver.strategy.finish()
         solver.close()
 
@@ -465,7 +465,7 @@ def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
     solver = solver_of(tmp_path, **SSP, slack=slack)
     solver.strategy.begin()
     server = solver.strategy.tables.server
-    store, rows = server._store, [batch._rows for batch in solver.strategy.tables.batches]
+    store, rows = server._running.store, [batch._rows for batch in solver.strategy.tables.batches]
     arrays = [*store.values.values(), *store.updates[0], *(each for own in store.histories.values() for each in own),
               *(each._gathered for each in rows if each.is_copied)]
     assert sum(each.nbytes for each in arrays) == solver.strategy.state.kept_bytes
@@ -487,7 +487,7 @@ def test_a_rank_that_is_a_server_alone_has_the_limit_too(tmp_path, monkeypatch):
             continue
         solver = solver_of(tmp_path, **SSP, slack=0.0, memory="100%")
         solver.strategy.begin()
-        assert not solver.strategy.tables.server._store.tier.keeps_all
+        assert not solver.strategy.tables.server._running.store.tier.keeps_all
         solver.strategy.finish()
         solver.close()
 

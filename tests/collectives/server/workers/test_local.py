@@ -14,7 +14,7 @@ KEYS = {"slice": slice(2, 9), "scattered": [9, 0, 1, 5], "all": range(N_ROWS)}
 def server():
     made = ParameterServer(Communicator.single(), slack=0)
     yield made
-    if made._store is not None:
+    if made._running is not None:
         made.close()
 
 
@@ -69,13 +69,13 @@ def test_a_slice_is_the_table_s_own_memory(server):
 def test_no_message_is_sent(server):
     batch = server.local_batch(server.table("l", N_ROWS, ROW_ELEMS, local=True), [3, 1])
     server.start()
-    for mailbox in server._store.shard_mail.values():
+    for mailbox in server._running.store.shard_mail.values():
         mailbox.put = None
     for _ in range(3):
         batch.pre_update()
         batch.update()
         batch.read(), batch.post_read()
-    del server._store.shard_mail[0].put
+    del server._running.store.shard_mail[0].put
 
 
 def test_mistakes(server):

@@ -70,7 +70,7 @@ class Layer:
         self.param, self.context = param, context
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []  # set by the net: which parameters need a gradient
-        self.bottoms_written: Callable[[], None] = _nothing  # see ``backward``
+        self.bottoms_written: Callable[[], None] = lambda: None  # see ``backward``
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -257,7 +257,3 @@ class Layer:
                 raise LayerError(f"takes {wanted} {what} blob(s), got {came}")
         if self.equal_counts and n_bottoms != n_tops:
             raise LayerError(f"takes as many tops as bottoms, got {n_bottoms} bottoms and {n_tops} tops")
-
-
-def _nothing() -> None:
-    pass

@@ -172,11 +172,10 @@ class MultiBoxLoss(LossLayer):
             rows = np.flatnonzero(truth.items == item)[match[priors]]
             parts.append(np.stack([np.full(len(priors), item), priors, np.full(len(priors), c), rows]))
         items, priors, classes, rows = np.concatenate(parts, axis=1)
-        return Positives(items, priors, classes, self._mapped(truth.labels[rows]), truth.boxes[rows])
-
-    def _mapped(self, labels: np.ndarray) -> np.ndarray:
-        p = self.param.multibox_loss_param
-        return np.full_like(labels, p.background_label_id + 1) if p.map_object_to_agnostic else labels
+        p, labels = self.param.multibox_loss_param, truth.labels[rows]
+        if p.map_object_to_agnostic:
+            labels = np.full_like(labels, p.background_label_id + 1)
+        return Positives(items, priors, classes, labels, truth.boxes[rows])
 
     def _mine(self, matches: list[Match], truth: Truth, offsets: np.ndarray,
               scores: np.ndarray, negatives: np.ndarray) -> list[Match]:

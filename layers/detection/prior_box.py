@@ -36,7 +36,7 @@ class PriorBox(ZeroGradient):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.prior_box_param
-        self._sizes = self.sizes(p)
+        self._sizes = self._box_sizes(p)
         self._variances = _variances(p)
         self._image = _pair(p, ("img_size", "img_h", "img_w"))
         self._step = _pair(p, ("step", "step_h", "step_w"))
@@ -65,29 +65,24 @@ class PriorBox(ZeroGradient):
         top[0].data[...] = self._priors
 
     @staticmethod
-    def sizes(p: Any) -> np.ndarray:
-        """Width and height in pixels of the boxes at one position: float32 (B, 2). Errors as of ``box_sizes``."""
-        return box_sizes(p)
-
-
-def box_sizes(p: Any) -> np.ndarray:
-    """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError if there is no
-    ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``."""
-    ratios = _ratios(p)
-    smallest, largest = [_whole("min_size", x) for x in p.min_size], [_whole("max_size", x) for x in p.max_size]
-    if not smallest:
-        raise LayerError("needs a min_size")
-    if largest and len(largest) != len(smallest):
-        raise LayerError(f"wants one max_size for each min_size, got {len(largest)} for {len(smallest)}")
-    sizes: list[tuple[float, float]] = []
-    for i, side in enumerate(smallest):
-        sizes.append((side, side))
-        if largest:
-            if not p.max_size[i] > p.min_size[i]:
-                raise LayerError(f"wants max_size above min_size, got {p.max_size[i]:g} and {p.min_size[i]:g}")
-            sizes.append((np.sqrt(side * largest[i]),) * 2)
-        sizes += [(side * np.sqrt(r), side / np.sqrt(r)) for r in ratios]
-    return np.array(sizes, Single)
+    def _box_sizes(p: Any) -> np.ndarray:
+        """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError if there is no
+        ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``."""
+        ratios = _ratios(p)
+        smallest, largest = [_whole("min_size", x) for x in p.min_size], [_whole("max_size", x) for x in p.max_size]
+        if not smallest:
+            raise LayerError("needs a min_size")
+        if largest and len(largest) != len(smallest):
+            raise LayerError(f"wants one max_size for each min_size, got {len(largest)} for {len(smallest)}")
+        sizes: list[tuple[float, float]] = []
+        for i, side in enumerate(smallest):
+            sizes.append((side, side))
+            if largest:
+                if not p.max_size[i] > p.min_size[i]:
+                    raise LayerError(f"wants max_size above min_size, got {p.max_size[i]:g} and {p.min_size[i]:g}")
+                sizes.append((np.sqrt(side * largest[i]),) * 2)
+            sizes += [(side * np.sqrt(r), side / np.sqrt(r)) for r in ratios]
+        return np.array(sizes, Single)
 
 
 def place_boxes(sizes: np.ndarray, positions: tuple[int, int], image: Sequence[float], step: Sequence[float],
@@ -149,7 +144,7 @@ class PriorBoxClustered(PriorBox):
     """
 
     @staticmethod
-    def sizes(p: Any) -> np.ndarray:
+    def _box_sizes(p: Any) -> np.ndarray:
         """Width and height in pixels of the boxes at one position: float32 (B, 2). Raises LayerError unless there are
         widths, a height for each, and all are above 0."""
         sides: Sequence[float] = [*p.width, *p.height]

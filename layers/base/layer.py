@@ -76,15 +76,13 @@ class Layer:
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``.
 
-        Raises:
-            LayerError: an option is missing or out of range, or does not fit the others or the bottoms.
+        Raises LayerError if an option is missing or out of range, or does not fit the others or the bottoms.
         """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``.
 
-        Raises:
-            LayerError: the bottoms' shapes do not fit one another, the options or the parameters.
+        Raises LayerError if the bottoms' shapes do not fit one another, the options or the parameters.
         """
         raise NotImplementedError
 

@@ -31,8 +31,7 @@ class BatchNorm(Layer):
     backward. Backward then needs only one of their activations: this layer's bottom. A sum with another blob (Eltwise)
     and the ReLU behind it are fused in forward alone.
 
-    Raises:
-        LayerError: the statistics are given a learning rate, or the number of channels changed after setup.
+    Raises LayerError if the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
     recordable = repeatable = True

@@ -87,8 +87,7 @@ def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Sh
 class Flatten(SameElements):
     """Merges the axes from ``axis`` to ``end_axis``, both included (default: 1 and the last), in Caffe's order.
 
-    Raises:
-        LayerError: an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
+    Raises LayerError if an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

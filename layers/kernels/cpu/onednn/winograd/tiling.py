@@ -158,17 +158,14 @@ class Shape:
 
     @property
     def weights(self) -> tuple[int, int, int]:
-        """The shape of the weights."""
         return self.n_products, self.inputs, self.outputs
 
     @property
     def bottom(self) -> tuple[int, int, int]:
-        """The shape of the transformed bottom, all groups."""
         return self.n_products, self.n_tiles, self.all_inputs
 
     @property
     def top(self) -> tuple[int, int, int]:
-        """The shape of the products, all groups."""
         return self.n_products, self.n_tiles, self.all_outputs
 
 

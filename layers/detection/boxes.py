@@ -143,8 +143,8 @@ UNMATCHED, IGNORED = -1, -2
 
 
 def match_boxes(boxes: np.ndarray, truth: np.ndarray, p: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Match boxes (P, 4) with the true boxes (G, 4) of one image as a MultiBoxLossParameter message says: int64 (P,), the
-    true box of each, UNMATCHED or IGNORED; and (P,), its overlap with that box, or, without one, its largest with any."""
+    """Match boxes (P, 4) with the true boxes (G, 4) of one image as a MultiBoxLossParameter message says: int64 (P,),
+    the true box of each, UNMATCHED or IGNORED; and (P,), its overlap with that box, or without one its largest."""
     from scaffe.layers.kernels.cpu.boxes import match, overlap_table
 
     matches, best = np.full(len(boxes), UNMATCHED), np.zeros(len(boxes), boxes.dtype)

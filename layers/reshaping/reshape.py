@@ -20,10 +20,8 @@ COPY, INFER = 0, -1  # reshape_param: dimension 0 copies the bottom's, -1 is inf
 
 
 class SameElements(Layer):
-    """The base of layers that pass the bottom's elements on in another shape, in Caffe's order.
-
-    The top shares the bottom's memory if both store their elements in the same order. A subclass shapes the top.
-    """
+    """The base of layers that pass the bottom's elements on in another shape, in Caffe's order; the top shares the
+    bottom's memory if both store their elements in the same order. A subclass shapes the top."""
 
     recordable = repeatable = True
     reads_bottoms = reads_tops = False

@@ -20,6 +20,7 @@ from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.elementwise import Pixels as pixels
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         save_sign_mask,
     )
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
-    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
     from scaffe.layers.kernels.cpu.portable_pooling import Pooling as stochastic_pooling
     from scaffe.layers.kernels.cpu.random_numbers import Dropout as dropout
     from scaffe.layers.kernels.cpu.random_numbers import Uniform as uniform
@@ -188,7 +188,7 @@ def draws(rng: Stream) -> Stream:
 
 
 PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("random_numbers", "Dropout"),
-         "lrn": ("lrn_plan", "Lrn"), "pixels": ("pixels_plan", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
+         "lrn": ("lrn_plan", "Lrn"), "pixels": ("elementwise", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
          "stochastic_pooling": ("portable_pooling", "Pooling"),
          "uniform": ("random_numbers", "Uniform")}
 """The functions of Backend that are a plan's class: its module and name."""

@@ -178,11 +178,9 @@ class Python(Layer):
         self._run(self.user.setup, _shown(bottom), _shown(top))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run the user's reshape."""
         self._run(self.user.reshape, _shown(bottom), _shown(top))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run the user's forward."""
         self._run(self.user.forward, _shown(bottom), _shown(top))
         if not (bottom or SHARD.is_asked) and self.context.phase == TRAIN and self.context.n_ranks > 1:
             SHARD.is_asked = True

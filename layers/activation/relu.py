@@ -134,8 +134,7 @@ class Insanity(Elementwise):
 
     In testing a = (ub - lb) / (log |ub| - log |lb|).
 
-    Raises:
-        LayerError: ub is not above lb, one of them is 0, or the bottom has fewer than two axes.
+    Raises LayerError if ub is not above lb, one of them is 0, or the bottom has fewer than two axes.
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -178,8 +177,7 @@ class Dropout(Neuron):
     numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's (N, C, H, W) order; the element is kept if
     the draw is at most (1 - ratio) (2^32 - 1), compared in float32.
 
-    Raises:
-        LayerError: dropout_ratio is below 0, or is not below 1.
+    Raises LayerError if dropout_ratio is below 0, or is not below 1.
     """
 
     recordable = repeatable = True

@@ -28,9 +28,8 @@ class Eltwise(FusesRelu):
     division instead of the products, which fails where x is 0. The gradient of MAX goes to the bottom with the largest
     element. Where the first two bottoms tie, the second takes it; a later bottom takes it only if it is larger.
 
-    Raises:
-        LayerError: the bottoms' shapes differ, coefficients are not one for each bottom or are given for PROD, or the
-            layer works in place with PROD or MAX.
+    Raises LayerError if the bottoms' shapes differ, coefficients are not one for each bottom or are given for PROD, or
+    the layer works in place with PROD or MAX.
     """
 
     by_image = recordable = repeatable = True

@@ -16,10 +16,8 @@ from scaffe.layers.kernels.specs import Fused, FusedDiffs
 
 
 class Affine(FusesRelu):
-    """The base of Scale and Bias: y = x · scale + bias, in place or not.
-
-    Scale and bias are each a learned blob, the second bottom, or absent.
-    """
+    """The base of Scale and Bias: y = x · scale + bias, in place or not; each is a learned blob, the second bottom, or
+    absent."""
 
     recordable = repeatable = True
     n_bottoms = (1, 2)

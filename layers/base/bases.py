@@ -46,10 +46,8 @@ class Neuron(Layer):
         raise NotImplementedError
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Compute the input's gradient gx from x, y and the output's gradient gy.
-
-        All are flat arrays in storage order; y may be x, and gx may be gy.
-        """
+        """Compute the input's gradient gx from x, y and the output's gradient gy: flat arrays in storage order; y may
+        be x, and gx may be gy."""
         raise NotImplementedError
 
     def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
@@ -58,10 +56,8 @@ class Neuron(Layer):
 
 
 class Elementwise(Neuron):
-    """A neuron whose every element depends on the same element of the bottom alone, computed by array functions.
-
-    It computes piece by piece, so that the functions' temporaries, at most four of a piece, are small.
-    """
+    """A neuron whose every element depends on the same element of the bottom alone, computed by array functions piece
+    by piece, so that their temporaries, at most four of a piece, are small."""
 
     by_image = True
 

@@ -102,14 +102,6 @@ def fan(shape: tuple[int, ...], variance_norm: int) -> float:
     return {FAN_IN: fan_in, FAN_OUT: fan_out, AVERAGE: (fan_in + fan_out) / 2}[variance_norm]
 
 
-def _fill_constant(out: np.ndarray, filler: Any, rng: Stream) -> None:
-    out[...] = filler.value
-
-
-def _fill_uniform(out: np.ndarray, filler: Any, rng: Stream) -> None:
-    uniform(out, filler.min, filler.max, rng)
-
-
 def _fill_gaussian(out: np.ndarray, filler: Any, rng: Stream) -> None:
     gaussian(out, filler.mean, filler.std, rng)
     if filler.sparse < -1:
@@ -149,8 +141,8 @@ def _fill_bilinear(out: np.ndarray, filler: Any, rng: Stream) -> None:
 
 
 FILLERS: dict[str, Callable[[np.ndarray, Any, Stream], None]] = {
-    "constant": _fill_constant,
-    "uniform": _fill_uniform,
+    "constant": lambda out, filler, rng: out.fill(filler.value),
+    "uniform": lambda out, filler, rng: uniform(out, filler.min, filler.max, rng),
     "gaussian": _fill_gaussian,
     "positive_unitball": _fill_positive_unitball,
     "xavier": _fill_xavier,

@@ -70,22 +70,16 @@ class Layer:
         self.param, self.context = param, context
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []  # set by the net: which parameters need a gradient
-        self.bottoms_written: Callable[[], None] = _nothing  # see ``backward``
+        self.bottoms_written: Callable[[], None] = lambda: None  # see ``backward``
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``.
-
-        Raises:
-            LayerError: an option is missing or out of range, or does not fit the others or the bottoms.
-        """
+        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``. Raises
+        LayerError if an option is missing or out of range, or does not fit the others or the bottoms."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``.
-
-        Raises:
-            LayerError: the bottoms' shapes do not fit one another, the options or the parameters.
-        """
+        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``. Raises LayerError
+        if the bottoms' shapes do not fit one another, the options or the parameters."""
         raise NotImplementedError
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -93,16 +87,11 @@ class Layer:
         raise NotImplementedError
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add to the parameters' diffs and overwrite the bottoms' diffs.
+        """Add to the parameters' diffs, and overwrite the diffs of the bottoms for which ``propagate_down`` is true,
+        from the tops' diffs, the gradients of the loss.
 
         A layer with large parameters overwrites the bottoms' diffs first and then calls ``bottoms_written``, so that
-        they can be sent while it computes the parameters' diffs.
-
-        Args:
-            top: their diffs are the gradients of the loss.
-            propagate_down: for each bottom, whether its diff is wanted.
-            bottom: their diffs are written.
-        """
+        they can be sent while it computes the parameters' diffs."""
         raise NotImplementedError
 
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
@@ -120,24 +109,15 @@ class Layer:
         return ()
 
     def backward_rows(self, rows: slice, diffs: Sequence[Any], top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
-        """Write the parameters' gradients for one block of rows, after ``backward_bottoms``.
-
-        Args:
-            rows: one of ``param_rows``; called for all of them in order.
-            diffs: a flat array for these rows; with the last block also one for each of the other parameters.
-            top, bottom: as for ``backward``.
-        """
+        """Write the parameters' gradients for one block of ``param_rows``, all of them in order, after
+        ``backward_bottoms``: to a flat array for these rows; with the last block also to one for each of the other
+        parameters."""
         raise NotImplementedError
 
     def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
-        """Recompute the tops' data of the last forward, from the same bottoms. Needs ``repeatable``.
-
-        Random choices are those of that forward, and running statistics do not count the batch twice.
-
-        Args:
-            bottom, top: as for ``forward`` or ``forward_fused``.
-            fused: whether that forward ran in one pass with the layers fused to this one.
-        """
+        """Recompute the tops' data of the last ``forward``, or ``forward_fused`` if ``fused``, from the same bottoms.
+        Needs ``repeatable``. Random choices are those of that forward, and running statistics do not count the batch
+        twice."""
         (self.forward_fused if fused else self.forward)(bottom, top)
 
     @classmethod
@@ -151,23 +131,13 @@ class Layer:
         return bottom_index in self.gradient_bottoms
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse the following layer into this one, if both can be computed in one pass.
-
-        Args:
-            following: the layer after this one and after those already fused to it.
-
-        Returns:
-            True if it is fused: ``forward_fused`` then computes its top.
-        """
+        """Fuse the layer after this one and after those already fused to it, if both can be computed in one pass.
+        Returns whether it is fused: ``forward_fused`` then computes its top."""
         return False
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Forward of this layer and those fused to it, in one pass.
-
-        Args:
-            bottom: this layer's bottoms, then those that fused layers (a sum) have from other layers.
-            top: the last fused layer's tops.
-        """
+        """Forward of this layer and those fused to it, in one pass, from this layer's bottoms, then those that fused
+        layers (a sum) have from other layers, to the last fused layer's tops."""
         raise NotImplementedError
 
     def keep(self, top: Sequence[Blob]) -> None:
@@ -183,16 +153,9 @@ class Layer:
         return None
 
     def inference_plan(self, bottom: Blob, top: Blob, relu_slope: float | None, adds: bool) -> InferencePlan | None:
-        """A plan of this layer's forward, into whose weights per-channel factors and shifts can be folded.
-
-        Args:
-            bottom, top: the layer's only ones, shaped.
-            relu_slope: slope below 0 of a ReLU that follows; None for no ReLU.
-            adds: whether another blob of the top's shape is added before the ReLU.
-
-        Returns:
-            the plan; None if there is none, or none that is faster.
-        """
+        """A plan of this layer's forward on its only bottom and top, shaped, into whose weights per-channel factors and
+        shifts can be folded; with the sum of another blob of the top's shape, if it ``adds`` one, and then a ReLU of
+        that slope below 0 (None: no ReLU). None if there is no such plan, or none that is faster."""
         return None
 
     def prepare_calls(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> PreparedCalls | None:
@@ -201,14 +164,8 @@ class Layer:
         return None
 
     def include_relu(self, own_diffs: bool) -> bool:
-        """Include the backward of the in-place ReLU of slope 0 before this layer in this layer's from now on.
-
-        Args:
-            own_diffs: whether backward may overwrite the tops' diffs, since nobody reads them afterwards.
-
-        Returns:
-            whether the layer includes it.
-        """
+        """Include the backward of the in-place ReLU of slope 0 before this layer in this layer's from now on; returns
+        whether it does. ``own_diffs``: backward may overwrite the tops' diffs, since nobody reads them afterwards."""
         return False
 
     def unfuse(self) -> None:
@@ -216,15 +173,8 @@ class Layer:
 
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:
-        """Declare a learnable parameter.
-
-        Args:
-            shape: Caffe's shape of the parameter.
-            filler: the FillerParameter message with its initial values, drawn from ``context.rng``; None: zeros.
-
-        Returns:
-            the blob, of ``context.param_dtype``, appended to ``self.blobs``.
-        """
+        """Declare a learnable parameter of Caffe's shape and ``context.param_dtype``, appended to ``self.blobs``, with
+        initial values by a FillerParameter message, drawn from ``context.rng``; None: zeros."""
         blob = self.context.parameter(shape)
         if filler is not None and self.context.fills:
             self.fill(blob, filler)
@@ -257,7 +207,3 @@ class Layer:
                 raise LayerError(f"takes {wanted} {what} blob(s), got {came}")
         if self.equal_counts and n_bottoms != n_tops:
             raise LayerError(f"takes as many tops as bottoms, got {n_bottoms} bottoms and {n_tops} tops")
-
-
-def _nothing() -> None:
-    pass

@@ -142,25 +142,15 @@ LEAST_OVERLAP = 1e-6  # a smaller one counts as 0
 UNMATCHED, IGNORED = -1, -2
 
 
-@dataclass(frozen=True)
-class MatchOptions:
-    """How boxes are matched: ``kind`` BIPARTITE, one box for each true box, or PER_PREDICTION, further boxes that
-    overlap by ``threshold`` too; ``ignores_crossing`` leaves out boxes that reach over the image's edge."""
-
-    kind: int
-    threshold: float
-    ignores_crossing: bool
-
-
-def match_boxes(boxes: np.ndarray, truth: np.ndarray, options: MatchOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Match boxes (P, 4) with the true boxes (G, 4) of one image: int64 (P,), the true box of each, UNMATCHED or
-    IGNORED; and (P,), its overlap with that box, or, without one, its largest overlap with any."""
+def match_boxes(boxes: np.ndarray, truth: np.ndarray, p: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Match boxes (P, 4) with the true boxes (G, 4) of one image as a MultiBoxLossParameter message says: int64 (P,),
+    the true box of each, UNMATCHED or IGNORED; and (P,), its overlap with that box, or without one its largest."""
     from scaffe.layers.kernels.cpu.boxes import match, overlap_table
 
     matches, best = np.full(len(boxes), UNMATCHED), np.zeros(len(boxes), boxes.dtype)
     if not len(truth):
         return matches, best
-    if options.ignores_crossing:
+    if p.ignore_cross_boundary_bbox:
         matches[crosses_boundary(boxes)] = IGNORED
     table = np.empty((len(boxes), len(truth)), boxes.dtype)
     overlap_table(np.ascontiguousarray(boxes), truth.astype(boxes.dtype), table)
@@ -169,8 +159,8 @@ def match_boxes(boxes: np.ndarray, truth: np.ndarray, options: MatchOptions) -> 
     match(table, matches)
     taken = np.flatnonzero(matches >= 0)
     best[taken] = table[taken, matches[taken]]
-    if options.kind == PER_PREDICTION:
-        more = (matches == UNMATCHED) & (best > LEAST_OVERLAP) & (best >= boxes.dtype.type(options.threshold))
+    if p.match_type == PER_PREDICTION:
+        more = (matches == UNMATCHED) & (best > LEAST_OVERLAP) & (best >= boxes.dtype.type(p.overlap_threshold))
         matches[more] = table[more].argmax(axis=1)
     return matches, best
 

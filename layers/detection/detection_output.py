@@ -71,21 +71,16 @@ class DetectionOutput(NoGradient):
     def _rows(self, item: int, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """One image's detections (D, 7), from boxes (L, P, 4) and scores (num_classes, P)."""
         p = self.param.detection_output_param
-        kept: Kept = []
+        least, kept = float(p.confidence_threshold) if p.HasField("confidence_threshold") else -np.inf, Kept()
         for label in range(p.num_classes):
             if label != p.background_label_id:
                 of_label = np.ascontiguousarray(boxes[0 if p.share_location else label])
-                kept.append((label, best_boxes(of_label, scores[label], self._least_score(), p.nms_param)))
+                kept.append((label, best_boxes(of_label, scores[label], least, p.nms_param)))
         rows = [np.zeros((0, COLUMNS), boxes.dtype)]
         for label, places in keep_best(kept, scores, p.keep_top_k):
             heads = np.stack([np.full(len(places), item), np.full(len(places), label), scores[label, places]], axis=1)
             rows.append(np.concatenate([heads, boxes[0 if p.share_location else label][places]], axis=1))
         return np.concatenate(rows)
-
-    def _least_score(self) -> float:
-        """The score that a detection must be above."""
-        p = self.param.detection_output_param
-        return float(p.confidence_threshold) if p.HasField("confidence_threshold") else -np.inf
 
 
 def check_predictions(bottom: Sequence[Blob], n_classes: int, share_location: bool) -> None:

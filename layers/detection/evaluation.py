@@ -121,15 +121,13 @@ class SavedDetections:
             place = [round(value, 2) for value in (x0, y0, x1 - x0, y1 - y0)]
             self._found.append((image, int(label), score, place))
         self._n_seen += 1
-        if self._n_seen == self._n_images:
-            self._write()
-            self._n_seen, self._found = 0, []
-
-    def _write(self) -> None:
+        if self._n_seen < self._n_images:
+            return
         folder, prefix = Path(path_of(self._p.output_directory)), path_of(self._p.output_name_prefix)
         make_folder(folder, LayerError)
         for name, text in self._files():
             write_whole(folder / f"{prefix}{name}", text.encode(errors="surrogateescape"), LayerError)
+        self._n_seen, self._found = 0, []
 
     def _files(self) -> list[tuple[str, str]]:
         """The files' names, without the prefix, and contents."""

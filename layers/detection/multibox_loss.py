@@ -18,7 +18,6 @@ from scaffe.layers.detection.boxes import (
     NONE,
     SOFTMAX,
     UNMATCHED,
-    MatchOptions,
     Truth,
     check_shape,
     class_loss,
@@ -72,7 +71,6 @@ class MultiBoxLoss(LossLayer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self.param.multibox_loss_param
         self._check_options()
-        self._matching = MatchOptions(p.match_type, p.overlap_threshold, p.ignore_cross_boundary_bbox)
         self.temporaries, self.persistent_temporaries = (8, 2) if p.mining_type == NONE else (2, 0)
         self._wanted = list(self.param.propagate_down[:2]) or [True, True]
         nowhere = tuple(np.zeros((3, 0), np.int64))
@@ -148,14 +146,14 @@ class MultiBoxLoss(LossLayer):
             return
         classes = [0] if p.share_location else [c for c in range(p.num_classes) if c != p.background_label_id]
         if p.use_prior_for_matching:
-            matches, overlaps = match_boxes(priors, truth.boxes, self._matching)
+            matches, overlaps = match_boxes(priors, truth.boxes, p)
             of_match = np.where(matches >= 0, truth.labels[np.maximum(matches, 0)], -1)
             for c in classes:
                 yield c, matches if p.share_location else np.where(of_match == c, matches, UNMATCHED), overlaps
             return
         for c in classes:
             mine_too = np.flatnonzero(p.share_location | (truth.labels == c))
-            matches, overlaps = match_boxes(self._decode(offsets[:, c]), truth.boxes[mine_too], self._matching)
+            matches, overlaps = match_boxes(self._decode(offsets[:, c]), truth.boxes[mine_too], p)
             matches[matches >= 0] = mine_too[matches[matches >= 0]]
             yield c, matches, overlaps
 
@@ -172,11 +170,10 @@ class MultiBoxLoss(LossLayer):
             rows = np.flatnonzero(truth.items == item)[match[priors]]
             parts.append(np.stack([np.full(len(priors), item), priors, np.full(len(priors), c), rows]))
         items, priors, classes, rows = np.concatenate(parts, axis=1)
-        return Positives(items, priors, classes, self._mapped(truth.labels[rows]), truth.boxes[rows])
-
-    def _mapped(self, labels: np.ndarray) -> np.ndarray:
-        p = self.param.multibox_loss_param
-        return np.full_like(labels, p.background_label_id + 1) if p.map_object_to_agnostic else labels
+        p, labels = self.param.multibox_loss_param, truth.labels[rows]
+        if p.map_object_to_agnostic:
+            labels = np.full_like(labels, p.background_label_id + 1)
+        return Positives(items, priors, classes, labels, truth.boxes[rows])
 
     def _mine(self, matches: list[Match], truth: Truth, offsets: np.ndarray,
               scores: np.ndarray, negatives: np.ndarray) -> list[Match]:

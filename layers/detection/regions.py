@@ -13,7 +13,7 @@ from scaffe.layers.base.axes import check_n_axes
 from scaffe.layers.base.bases import ZeroGradient
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TRAIN, layer_types
-from scaffe.layers.detection.proposal import all_anchors, moved_within, spread_of_boxes
+from scaffe.layers.detection.anchors import all_anchors, moved_within, spread_of_boxes
 
 
 @layer_types.register("DecodeBBox")

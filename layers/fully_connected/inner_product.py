@@ -22,8 +22,7 @@ class InnerProduct(Weighted):
     Bottom: (..., K inputs in any number of axes). Top: the axes before ``axis``, then num_output.
     Blobs: weights (num_output, K), or (K, num_output) with ``transpose``; bias (num_output,) unless bias_term is false.
 
-    Raises:
-        LayerError: num_output is missing, ``axis`` is out of range, or K does not fit the weights.
+    Raises LayerError if num_output is missing, ``axis`` is out of range, or K does not fit the weights.
     """
 
     recordable = repeatable = True

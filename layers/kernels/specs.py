@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -79,13 +80,16 @@ class PoolSpec:
     @property
     def out_spatial(self) -> Ints:
         """Output size per axis; a last window that would start beyond the image, in the padding, is left out."""
-        axes = zip(self.in_shape[2:], self.kernel, self.stride, self.pad, strict=True)
-        return tuple(self._out(*axis) for axis in axes)
+        found = []
+        for n, k, s, p in zip(self.in_shape[2:], self.kernel, self.stride, self.pad, strict=True):
+            out = (-(-(n + 2 * p - k) // s) if self.ceil else (n + 2 * p - k) // s) + 1
+            found.append(out - 1 if p and (out - 1) * s >= n + p else out)
+        return tuple(found)
 
-    def _out(self, n: int, k: int, s: int, p: int) -> int:
-        span = n + 2 * p - k
-        out = (-(-span // s) if self.ceil else span // s) + 1
-        return out - 1 if p and (out - 1) * s >= n + p else out
+    @property
+    def _axes(self) -> Iterator[Ints]:
+        """Per axis the sizes of input and output, kernel, stride and pad."""
+        return zip(self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True)
 
     @property
     def out_shape(self) -> Ints:
@@ -95,14 +99,12 @@ class PoolSpec:
     @property
     def pad_end(self) -> Ints:
         """Padding at the bottom and right edges, per axis, that completes the last window; at least 0."""
-        return tuple(max((o - 1) * s + k - n - p, 0) for n, o, k, s, p in zip(
-            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
+        return tuple(max((o - 1) * s + k - n - p, 0) for n, o, k, s, p in self._axes)
 
     @property
     def windows_stay_inside(self) -> bool:
         """Whether no window reaches beyond the padding, so that AVE divides all sums by the kernel's area."""
-        return all((o - 1) * s + k <= n + 2 * p for n, o, k, s, p in zip(
-            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
+        return all((o - 1) * s + k <= n + 2 * p for n, o, k, s, p in self._axes)
 
     def check(self) -> None:
         """Raise LayerError if the padding is as wide as the kernel, the output is empty, or the last window is empty,
@@ -112,8 +114,7 @@ class PoolSpec:
         if min(self.out_spatial) < 1 or 0 in self.in_shape[2:]:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
         check_extents(self.in_shape[2:], self.pad, self.kernel)
-        if any((o - 1) * s >= n + p
-               for n, o, s, p in zip(self.in_shape[2:], self.out_spatial, self.stride, self.pad, strict=True)):
+        if any((o - 1) * s >= n + p for n, o, _, s, p in self._axes):
             raise LayerError(f"stride {self.stride} puts the last window behind the end of the bottom {self.in_shape}; "
                              "round_mode: FLOOR leaves it out")
 

@@ -64,8 +64,7 @@ class SoftmaxWithLoss(LossLayer):
     divided by; its older form ``normalize`` counts only without it. With ``loss_param.weight_by_label_freqs`` it is
     ``WeightedSoftmaxLoss``.
 
-    Raises:
-        LayerError: there is not one label for each position, or a label is not a class.
+    Raises LayerError if there is not one label for each position, or a label is not a class.
     """
 
     is_normalized = True

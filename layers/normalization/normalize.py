@@ -27,8 +27,7 @@ class Lrn(Layer):
 
     Bottom and top: (N, C, H, W).
 
-    Raises:
-        LayerError: local_size is even, the bottom does not have four axes, or the layer works in place.
+    Raises LayerError if local_size is even, the bottom does not have four axes, or the layer works in place.
     """
 
     by_image = recordable = repeatable = True
@@ -76,9 +75,8 @@ class Lcn(Layer):
 
     Bottom and top: (N, C, H, W).
 
-    Raises:
-        LayerError: local_size is even, sigma or least is not above 0, the bottom does not have four axes, or the layer
-            works in place.
+    Raises LayerError if local_size is even, sigma or least is not above 0, the bottom does not have four axes, or the
+    layer works in place.
     """
 
     temporaries, persistent_temporaries = 5, 1

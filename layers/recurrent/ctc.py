@@ -28,10 +28,8 @@ def score_shape(scores: Blob) -> Shape:
 
 
 class _Ctc(LossLayer):
-    """The mean over the sequences of -log of the probability of their labels.
-
-    The gradient is that of the sum, not of the mean, times the loss weight, as in the forks.
-    """
+    """The mean over the sequences of -log of the probability of their labels. The gradient is that of the sum, not of
+    the mean, times the loss weight, as in the forks."""
 
     sums_gradients = True
     n_bottoms = (2, 2)

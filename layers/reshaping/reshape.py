@@ -20,10 +20,8 @@ COPY, INFER = 0, -1  # reshape_param: dimension 0 copies the bottom's, -1 is inf
 
 
 class SameElements(Layer):
-    """The base of layers that pass the bottom's elements on in another shape, in Caffe's order.
-
-    The top shares the bottom's memory if both store their elements in the same order. A subclass shapes the top.
-    """
+    """The base of layers that pass the bottom's elements on in another shape, in Caffe's order; the top shares the
+    bottom's memory if both store their elements in the same order. A subclass shapes the top."""
 
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
@@ -87,8 +85,7 @@ def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Sh
 class Flatten(SameElements):
     """Merges the axes from ``axis`` to ``end_axis``, both included (default: 1 and the last), in Caffe's order.
 
-    Raises:
-        LayerError: an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
+    Raises LayerError if an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

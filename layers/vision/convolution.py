@@ -120,8 +120,7 @@ class Convolution(_Windowed):
 
     ``engine: CAFFE`` asks for the sums as the definition has them, where a CPU would take Winograd's filtering.
 
-    Raises:
-        LayerError: num_output is missing, the window does not fit, or ``group`` does not divide the channels.
+    Raises LayerError if num_output is missing, the window does not fit, or ``group`` does not divide the channels.
     """
 
     has_half_kernels = True
@@ -156,8 +155,7 @@ class Deconvolution(_Windowed):
 
     An output axis has stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad elements.
 
-    Raises:
-        LayerError: num_output is missing, nothing of the top is left, or ``group`` does not divide the channels.
+    Raises LayerError if num_output is missing, nothing of the top is left, or ``group`` does not divide the channels.
     """
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:

@@ -40,9 +40,8 @@ class Pooling(Layer):
         includes_relu: whether it is. Backward then overwrites the tops' diffs, unless the plan includes the ReLU: it
             then chooses no element of a window whose output is not above 0, and backward reads no data.
 
-    Raises:
-        LayerError: the window is missing, given twice or does not fit; the bottom does not have four axes; or an option
-            does not go with the method.
+    Raises LayerError if the window is missing, given twice or does not fit; the bottom does not have four axes; or an
+    option does not go with the method.
     """
 
     includes_relu = False

@@ -86,9 +86,8 @@ class LocalConvolution(Layer):
     Blobs: weights (H', W', num_output, C, kernel height, kernel width), each place filled like a convolution's; bias
     (H', W', num_output) unless bias_term is false.
 
-    Raises:
-        LayerError: the bottom does not have four axes or changed its shape, the window does not fit, or num_output
-            is missing.
+    Raises LayerError if the bottom does not have four axes or changed its shape, the window does not fit, or num_output
+    is missing.
     """
 
     recordable = repeatable = True

@@ -160,15 +160,10 @@ def _distance_slopes(box: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 def _shape_slopes(box: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """What CIoU's aspect ratios add, by width and height."""
-    _, alpha = shape_terms(box, truth, _raw_iou(box, truth))
+    mine, of_truth = corners(box), corners(truth)
+    lengths = np.minimum(mine[2:], of_truth[2:]) - np.maximum(mine[:2], of_truth[:2])
+    common = float(lengths[0] * lengths[1])  # as in the fork, of two negative lengths for boxes apart along both axes
+    _, alpha = shape_terms(box, truth, float(common / union_area(box, truth, common)))
     difference = 8 / np.pi**2 * (np.arctan(truth[2] / truth[3]) - np.arctan(box[2] / box[3]))
     out: np.ndarray = alpha * difference * np.array([box[3], -box[2]])
     return out
-
-
-def _raw_iou(box: np.ndarray, truth: np.ndarray) -> float:
-    """I / U of the fork's slopes: for boxes apart along both axes, I is a product of two negative lengths."""
-    mine, of_truth = corners(box), corners(truth)
-    lengths = np.minimum(mine[2:], of_truth[2:]) - np.maximum(mine[:2], of_truth[:2])
-    common = float(lengths[0] * lengths[1])
-    return float(common / union_area(box, truth, common))

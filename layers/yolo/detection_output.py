@@ -38,11 +38,8 @@ class _Output(NoGradient):
                 raise LayerError(f"wants predictions for the same items, got {bottom[0].shape} and {blob.shape}")
         top[0].reshape((1, 1, 1, COLUMNS))
 
+    @np.errstate(over="ignore", invalid="ignore")  # boxes of nets that are not trained
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # boxes of nets that are not trained
-            self._detect(bottom, top)
-
-    def _detect(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         n_items, rows = bottom[0].shape[0], []
         for item in range(n_items):
             found = [self._candidates(index, blob.data[item].astype(np.float64)) for index, blob in enumerate(bottom)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.errors import LayerError
-from scaffe.layers.detectnet.augmentation import Selection, change_boxes, change_image, rotated_size, select
+from scaffe.layers.detectnet.transformation import Selection, change_boxes, change_image, rotated_size, select
 from scaffe.proto import caffe_pb2
 from tests.layers.rig import Rig, spread
 from tests.reference.detectnet import planes

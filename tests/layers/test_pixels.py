@@ -33,7 +33,7 @@ def gathered(transform, run, draws):
 @pytest.fixture(params=[1, 2])
 def threads(request, monkeypatch):
     """Several ranges even of few elements."""
-    monkeypatch.setattr("scaffe.layers.kernels.cpu.pixels_plan.LEAST_ELEMS", 1)
+    monkeypatch.setattr("scaffe.layers.kernels.cpu.elementwise.LEAST_ELEMS", 1)
     parts.set_parts(request.param)
     yield
     parts.set_parts(1)

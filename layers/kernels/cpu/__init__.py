@@ -21,6 +21,7 @@ from scaffe.threads import openmp_begins_with
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm as batch_norm
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.elementwise import Pixels as pixels
     from scaffe.layers.kernels.cpu.elementwise import (
         add_relu,
         add_up,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
         save_sign_mask,
     )
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn as lrn
-    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as pixels
     from scaffe.layers.kernels.cpu.portable_pooling import Pooling as stochastic_pooling
     from scaffe.layers.kernels.cpu.random_numbers import Dropout as dropout
     from scaffe.layers.kernels.cpu.random_numbers import Uniform as uniform
@@ -150,35 +150,19 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
     oneDNN is used for float32: it is faster on large weights, and its rounding does not depend on the number of rows,
     by which BLAS libraries choose kernels. So 1, 2 and 4 ranks stay close to each other.
     """
-    if np.dtype(dtype).kind == "V":
-        return _half_product(m, n, k, transpose, np.dtype(dtype))
     from scaffe.layers.kernels.cpu import gemv, inner_product_plan
-
-    made = _full_product(m, n, k, transpose, np.dtype(dtype))
-    is_plain = dtype == np.float32 and not transpose
-    return gemv.if_faster(inner_product_plan.if_faster(made, m, n, k), m, n, k) if is_plain else made
-
-
-def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
-    """A plan of an inner product in float32 or float64."""
-    from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
-    from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
-
-    can = dtype == np.float32 and min(m, n, k) > 0
-    return (attempt(OnednnInnerProduct, m, n, k, transpose) if can else None) or InnerProduct(m, n, k, transpose)
-
-
-def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
-    """A plan of an inner product in bfloat16."""
-    if min(m, n, k) > 0:
-        from scaffe.layers.kernels.cpu.onednn.inner_product import HalfInnerProduct
-
-        made = attempt(HalfInnerProduct, m, n, k, transpose, dtype)
-        if made is not None:
-            return made
+    from scaffe.layers.kernels.cpu.onednn import inner_product as onednn
     from scaffe.layers.kernels.cpu.widened import WidenedProduct
 
-    return WidenedProduct(inner_product(m, n, k, transpose))
+    dtype, is_empty = np.dtype(dtype), min(m, n, k) == 0
+    if dtype.kind == "V":
+        half = None if is_empty else attempt(onednn.HalfInnerProduct, m, n, k, transpose, dtype)
+        return half or WidenedProduct(inner_product(m, n, k, transpose))
+    made = attempt(onednn.InnerProduct, m, n, k, transpose) if dtype == np.float32 and not is_empty else None
+    plan = made or inner_product_plan.InnerProduct(m, n, k, transpose)
+    if dtype != np.float32 or transpose:
+        return plan
+    return gemv.if_faster(inner_product_plan.if_faster(plan, m, n, k), m, n, k)
 
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
@@ -206,7 +190,7 @@ def draws(rng: Stream) -> Stream:
 
 
 PLANS = {"batch_norm": ("batch_norm_plan", "BatchNorm"), "dropout": ("random_numbers", "Dropout"),
-         "lrn": ("lrn_plan", "Lrn"), "pixels": ("pixels_plan", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
+         "lrn": ("lrn_plan", "Lrn"), "pixels": ("elementwise", "Pixels"), "softmax_loss": ("softmax", "SoftmaxLoss"),
          "stochastic_pooling": ("portable_pooling", "Pooling"),
          "uniform": ("random_numbers", "Uniform")}
 """The functions of Backend that are a plan's class: its module and name."""

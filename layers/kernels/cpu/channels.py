@@ -59,10 +59,8 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @compiled
 def _moments(first: int, stop: int, n_each: int, x: np.ndarray, like: np.ndarray, found: np.ndarray) -> None:
     """Write each chunk's mean and sum of squared deviations. A block's sums, in the type of ``like``, are of deviations
-    from the mean of the rows before it.
-
-    Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance" (The American Statistician, 1983).
-    """
+    from the mean of the rows before it (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", The
+    American Statistician, 1983)."""
     n = x.shape[1]
     center, sums, squares = np.zeros(n, like.dtype), np.zeros(n, like.dtype), np.zeros(n, like.dtype)
     for chunk in range(first, stop):

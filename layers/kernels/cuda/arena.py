@@ -79,21 +79,13 @@ LEAST_BYTES = AHEAD_BYTES // 4  # more than the losses and their sums that a pas
 
 
 class Recording:
-    """The work that ``run`` queues on the current stream, captured without executing it. Calling this launches it.
+    """The work that ``run`` queues on the current stream, captured without executing it; it must not make the host
+    wait. Calling this launches it; the arrays of ``result``, what ``run`` returned, hold the newest launch's values.
 
     Memory allocated while recording comes from a pool of the device's recordings, which gives none of it to others,
     since every launch writes there. They share it, since they run one after another on one stream: what ``result`` has
     is read before another one is launched. What the host computes or decides inside ``run`` is fixed at recording.
-
-    Args:
-        run: queues work; must not make the host wait.
-
-    Attributes:
-        result: what ``run`` returned; arrays hold the newest launch's values.
-
-    Raises:
-        Exception: what ``run`` raises, or CUDA's error for work that cannot be captured. The capture is then ended.
-    """
+    Raises what ``run`` raises, or CUDA's error for work that cannot be captured; the capture is then ended."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         cupy = device.load()

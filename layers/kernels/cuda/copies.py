@@ -99,12 +99,6 @@ def _owner(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _is_readers(array: np.ndarray) -> bool:
-    """Whether a device can copy the array from where it lies."""
-    owner = _owner(array)
-    return _readers.get(id(owner)) is owner and array.flags.c_contiguous
-
-
 class _Slot:
     """Memory of one batch on the device, on the host where the readers' cannot be copied, and when it has arrived."""
 
@@ -118,7 +112,8 @@ class _Slot:
 
     def page_locked(self, number: int, array: np.ndarray) -> np.ndarray:
         """Array ``number`` of the batch in memory that a device can copy: itself, or a copy."""
-        if _is_readers(array):
+        owner = _owner(array)
+        if _readers.get(id(owner)) is owner and array.flags.c_contiguous:
             return array
         if number not in self._pinned:
             self._pinned[number] = device.pinned(array.shape, array.dtype)

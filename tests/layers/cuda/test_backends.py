@@ -30,8 +30,8 @@ OWN_FILES = {  # more than one plan of a backend for one function: which is take
     "convolution": ("cpu.conv.portable.Convolution", "cpu.onednn.convolution.Convolution",
                     "cuda.products.Convolution", "cuda.cudnn.convolution.Convolution"),
     "inner_product": ("cpu.inner_product_plan.InnerProduct", "cpu.onednn.inner_product.InnerProduct"),
-    "pooling": ("cpu.portable_pooling.Pooling", "cpu.onednn.pooling.Pooling"),
-    "batch_norm": ("cuda.batch_norm_plan.BatchNorm", "cuda.cudnn.batch_norm.BatchNorm")}
+    "pooling": ("cpu.portable_pooling.Pooling", "cpu.onednn.primitive.Pooling"),
+    "batch_norm": ("cuda.channels.BatchNorm", "cuda.cudnn.batch_norm.BatchNorm")}
 
 
 @pytest.fixture(params=["cpu", "cuda"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.errors import LayerError
-from scaffe.layers.detection.proposal import RATIOS, SCALES, base_anchors
+from scaffe.layers.detection.anchors import RATIOS, SCALES, base_anchors
 from tests.layers.rig import Rig, spread
 from tests.reference import forks
 from tests.reference import rcnn as reference

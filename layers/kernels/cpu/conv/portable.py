@@ -61,7 +61,7 @@ class Convolution:
         for images, gout in self._blocks(x, gy):
             for g, columns in enumerate(self._columns(images)):
                 part = columns.T @ gout[:, self._outputs(g)]  # (K C/G, O/G)
-                gw[self._outputs(g)] += self._to_caffe(part)
+                gw[self._outputs(g)] += np.moveaxis(part.T.reshape(-1, *self.spec.kernel, self._per_group), -1, 1)
             if gb is not None:
                 gb += gout.sum(0)
 
@@ -78,10 +78,6 @@ class Convolution:
         """For each group the weights (K C/G, O/G), the kernel's position varying slowest."""
         rows = np.moveaxis(w.reshape(self.spec.weight_shape), 1, -1).reshape(self.spec.n_output, -1)
         return [rows[self._outputs(g)].T for g in range(self.spec.group)]
-
-    def _to_caffe(self, part: np.ndarray) -> np.ndarray:
-        """(K C/G, O/G) to (O/G, C/G, k...)."""
-        return np.moveaxis(part.T.reshape(-1, *self.spec.kernel, self._per_group), -1, 1)
 
     def _columns(self, images: np.ndarray) -> Iterator[np.ndarray]:
         """Yield for each group the images' windows (im2col), (B S, K C/G)."""

@@ -40,10 +40,13 @@ class WithGradient:
         if gb is not None:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 
+    @cached_property
+    def _n_elems(self) -> tuple[int, int, int]:
+        return prod(self.spec.in_shape), prod(self.spec.weight_shape), prod(self.spec.out_shape)
+
     def _check(self, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> None:
-        spec = self.spec
-        for shape, array in ((spec.in_shape, x), (spec.weight_shape, w), (spec.out_shape, y)):
-            expect_elems(prod(shape), array)
+        for n_elems, array in zip(self._n_elems, (x, w, y), strict=True):
+            expect_elems(n_elems, array)
 
 
 class SeparateWeightGradient(WithGradient):

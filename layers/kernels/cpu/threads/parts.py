@@ -7,7 +7,6 @@ import ctypes
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache
 from itertools import count, pairwise
 from types import ModuleType
 from typing import Any, Protocol
@@ -46,8 +45,9 @@ class OpenmpThreads:
         from scaffe import signal_mask  # numba: only where there are threads
 
         self.n_threads = n_threads
-        self.native: tuple[int, int] | None = (begin_region(), n_threads)
-        self._parallel = signal_mask.caller(ctypes.CDLL(OPENMP).GOMP_parallel)
+        begin = ctypes.CDLL(OPENMP).GOMP_parallel  # begins a parallel region
+        self.native: tuple[int, int] | None = (ctypes.cast(begin, ctypes.c_void_p).value or 0, n_threads)
+        self._parallel = signal_mask.caller(begin)
 
     def run(self, work: Work) -> None:
         key, errors = next(_KEYS), list[BaseException]()
@@ -89,20 +89,9 @@ class PythonThreads:
             future.result()
 
 
-@cache
-def begin_region() -> int:
-    """The address of OpenMP's function that begins a parallel region."""
-    return ctypes.cast(ctypes.CDLL(OPENMP).GOMP_parallel, ctypes.c_void_p).value or 0
-
-
-def _enter(key: int) -> None:
-    """Run the work with that key; each of OpenMP's threads calls this."""
-    _WORK[key]()
-
-
 _KEYS = count()
 _WORK: dict[int, Work] = {}  # the work that runs now, by the key that OpenMP passes on
-_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(_enter)
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(lambda key: _WORK[key]())  # what each of OpenMP's threads calls
 _ENTRY = ctypes.cast(_CALLBACK, ctypes.c_void_p).value
 
 
@@ -126,11 +115,6 @@ def n_threads() -> int:
 def native_threads() -> tuple[int, int] | None:
     """The address of OpenMP's function that begins a parallel region, and the number of threads; None without it."""
     return _pools[0].native if _pools else None
-
-
-def compute_alone() -> None:
-    """Run the kernels that this thread calls on this thread alone from now on."""
-    _here.is_alone = True
 
 
 def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: Any) -> None:
@@ -218,7 +202,7 @@ class WorkerThreads:
 
 def _begin() -> None:
     """Let this thread's kernels, ours and oneDNN's, use no other thread."""
-    compute_alone()
+    _here.is_alone = True
     if library() is not None:
         ctypes.CDLL(OPENMP).omp_set_num_threads(1)
 

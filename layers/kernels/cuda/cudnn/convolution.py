@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,26 +21,19 @@ from scaffe.layers.kernels.specs import ConvSpec, Ints
 
 X, W, Y, BIAS = 1, 2, 3, 4  # the tensors' numbers in every graph; gradients have their values' numbers
 FORWARD, BY_DATA, BY_WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
-CONSTANTS: Mapping[int, np.ndarray] = {}
 
 
 @dataclass(frozen=True)
 class ConvKey:
-    """The key of a convolution's plan (see ``graphs.Key``).
-
-    Attributes:
-        kind: FORWARD, BY_DATA or BY_WEIGHTS.
-        spec: the geometry, of two or three spatial axes.
-        tf32: whether float32 products may be TF32's.
-        bias: a bias is added.
-        slope: ReLU of that slope follows; None is none.
-    """
+    """The ``graphs.Key`` of a convolution's plan: FORWARD, BY_DATA or BY_WEIGHTS of a geometry of two or three spatial
+    axes, with TF32's products of float32 if ``tf32``, a bias, and a ReLU of that slope (None: none)."""
 
     kind: str
     spec: ConvSpec
     tf32: bool
     bias: bool = False
     slope: float | None = None
+    constants: ClassVar[Mapping[int, np.ndarray]] = {}
 
     @property
     def dtype(self) -> np.dtype:
@@ -50,10 +43,6 @@ class ConvKey:
     def compiles(self) -> bool:
         """See Key. Bias and ReLU on half types have no other engines; plain convolutions have many."""
         return self.bias or self.slope is not None
-
-    @property
-    def constants(self) -> Mapping[int, np.ndarray]:
-        return CONSTANTS
 
     @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:

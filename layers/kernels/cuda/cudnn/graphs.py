@@ -77,14 +77,8 @@ class Sheet:
 
 @dataclass
 class Built:
-    """A graph with its chosen plan: ``run({X: array, ...}, workspace)``.
-
-    Attributes:
-        graph: the Frontend's.
-        index: the plan's among the graph's; None for a graph that was read from disk with its one plan.
-        n_workspace_bytes: what the plan works in.
-        key: what the graph was made from.
-    """
+    """A graph with its chosen plan, ``run({X: array, ...}, workspace)``: the Frontend's, the plan's index among the
+    graph's (None for one that was read from disk with its one plan), what it works in, and the key it was made from."""
 
     graph: Any
     index: int | None

@@ -73,20 +73,16 @@ class Tiling:
 
 
 def is_faster(spec: ConvSpec) -> bool:
-    """Whether Winograd's filtering beats oneDNN's direct convolution, as measured with AVX-512 (docs/compute.md).
-
-    With fewer tiles, the transformed weights, four times as many, are read for too few products. With fewer products
-    for each channel, the transforms cost more than the products that they save.
-    """
+    """Whether Winograd's filtering beats oneDNN's direct convolution, as measured with AVX-512 (docs/compute.md). With
+    fewer tiles, the transformed weights, four times as many, are read for too few products; with fewer products for
+    each channel, the transforms cost more than the products that they save."""
     return _supports(spec) and Tiling.of(spec).n_tiles >= FEWEST_TILES
 
 
 def is_faster_in_training(spec: ConvSpec) -> bool:
-    """Whether it also does when each pass transforms the weights.
-
-    Batches of few images are left out, since users compare their gradients with another program's: rounding errors of
-    1e-5 instead of 1e-6 flip more choices of ReLU and pooling, which shows there and averages out in training.
-    """
+    """Whether it also does when each pass transforms the weights. Batches of few images are left out, since users
+    compare their gradients with another program's: rounding errors of 1e-5 instead of 1e-6 flip more choices of ReLU
+    and pooling, which shows there and averages out in training."""
     return (_supports(spec) and Tiling.of(spec).n_tiles >= FEWEST_TRAINED_TILES
             and spec.in_shape[0] >= FEWEST_TRAINED_IMAGES)
 
@@ -158,17 +154,14 @@ class Shape:
 
     @property
     def weights(self) -> tuple[int, int, int]:
-        """The shape of the weights."""
         return self.n_products, self.inputs, self.outputs
 
     @property
     def bottom(self) -> tuple[int, int, int]:
-        """The shape of the transformed bottom, all groups."""
         return self.n_products, self.n_tiles, self.all_inputs
 
     @property
     def top(self) -> tuple[int, int, int]:
-        """The shape of the products, all groups."""
         return self.n_products, self.n_tiles, self.all_outputs
 
 

@@ -133,7 +133,6 @@ class FlatParams:
                 _bind(blob, name, None if apart else pieces[place])
 
     def put(self, name: str, place: slice, memory: Any) -> None:
-        """Use this memory, uint8 with the contents, for one of the intervals that ``divide`` named."""
         self.put_elements(name, place, memory)
         for param, own in zip(self.params, self.slices, strict=True):
             if place.start <= own.start < place.stop:
@@ -148,7 +147,6 @@ class FlatParams:
         return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """All parameters, (n_elems,), after ``fetch_all``: the buffer itself, or of pieces a copy in host memory."""
         return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:

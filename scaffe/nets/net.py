@@ -189,7 +189,8 @@ class Net:
             self._own_diffs(index)
             with node.named():
                 node.expect_shapes()
-                run = node.layer.backward_bottoms if self.steps.writes_bottoms_alone(index) else node.layer.backward
+                alone = index in self.steps.divided or index in self.steps.behind
+                run = node.layer.backward_bottoms if alone else node.layer.backward
                 run(node.tops, node.propagate_down, node.bottoms)
             if node.includes is not None:
                 node.includes.ran_before = True

@@ -39,7 +39,6 @@ class IntraReplicaSums(IntraReplica):
         self._started: list[int] = []
 
     def completed(self, layer_index: int) -> Sequence[int]:
-        """See IntraReplica: starts the layer's bucket."""
         self._held.append(layer_index)
         buckets = self._by_first_layer.get(layer_index)
         if not buckets:

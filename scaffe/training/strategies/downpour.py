@@ -12,7 +12,7 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
-from scaffe.nets.flat_pieces import copy_into
+from scaffe.nets.flat_params import copy_into
 from scaffe.training.parameter_server.layout import LocalUpdate, Schedule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.parameter_server.roles import ServerRoles

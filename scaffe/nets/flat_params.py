@@ -1,19 +1,21 @@
-"""All learnable parameters of a net in one flat buffer, all their gradients in another."""
+"""All learnable parameters of a net in one flat buffer, in pieces if some move, all their gradients in another."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from scaffe.layers.base.blob import Blob, KernelCopy
 from scaffe.layers.base.context import ParamMemory
+from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import DeviceBackend
 from scaffe.mapped_memory import address, forget, in_pages
-from scaffe.nets.flat_pieces import Pieces, copy_into
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
 Allocate = Callable[[int, np.dtype], np.ndarray]
@@ -34,10 +36,7 @@ class Param:
 def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[int], int]:
     """Place intervals of these lengths one after another, each aligned. Returns the start of each interval, and the end
     of the last with its padding, in elements."""
-    starts, end = [], 0
-    for n_elems in lengths:
-        starts.append(end)
-        end += -(-n_elems // align_elems) * align_elems
+    *starts, end = accumulate((-(-n_elems // align_elems) * align_elems for n_elems in lengths), initial=0)
     return starts, end
 
 
@@ -133,7 +132,6 @@ class FlatParams:
                 _bind(blob, name, None if apart else pieces[place])
 
     def put(self, name: str, place: slice, memory: Any) -> None:
-        """Use this memory, uint8 with the contents, for one of the intervals that ``divide`` named."""
         self.put_elements(name, place, memory)
         for param, own in zip(self.params, self.slices, strict=True):
             if place.start <= own.start < place.stop:
@@ -148,7 +146,6 @@ class FlatParams:
         return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
 
     def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """All parameters, (n_elems,), after ``fetch_all``: the buffer itself, or of pieces a copy in host memory."""
         return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:
@@ -206,3 +203,65 @@ def _bind(blob: Blob, name: str, memory: Any) -> None:
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two host arrays are the same memory; False on a device."""
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and address(one) == address(other)
+
+
+class Pieces:
+    """Stands for a flat array; each interval within one piece is an array.
+
+    Args:
+        whole: flat, (n_elems,); its pieces that are not in ``moved`` are copied.
+        moved: the intervals without memory until ``put``; disjoint, ascending.
+        allocate: n_elems → a flat array for the other pieces.
+
+    Attributes:
+        places: the pieces' intervals, in elements.
+    """
+
+    def __init__(self, whole: Any, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
+        self.size, self.dtype, self.nbytes = whole.size, whole.dtype, whole.nbytes
+        self.places = divided(whole.size, moved)
+        starts = {place.start for place in moved}
+        kept = [place for place in self.places if place.start not in starts]
+        rest, at = allocate(sum(map(_length, kept))), 0
+        self._starts = [place.start for place in self.places]
+        self._arrays: list[Any] = [None] * len(self.places)
+        for place in kept:
+            copy_into(rest[at:at + _length(place)], whole[place])
+            self.put(place, rest[at:at + _length(place)])
+            at += _length(place)
+
+    def put(self, place: slice, array: Any) -> None:
+        """Use flat memory, with the contents, for a piece. Raises ValueError if there is no such piece."""
+        self._arrays[self.places.index(place)] = array
+
+    def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
+        return np.concatenate([to_host(array) for array in self._arrays])
+
+    def __getitem__(self, place: slice) -> Any:
+        """The array of an interval. Raises IndexError if it does not lie within one piece that has memory."""
+        start, stop, _ = place.indices(self.size)
+        number = bisect_right(self._starts, start) - 1
+        array, piece = self._arrays[number], self.places[number]
+        if array is None or stop > piece.stop:
+            raise IndexError(f"elements {start} to {stop} do not lie in one piece of the buffer: {piece}")
+        return array[start - piece.start:stop - piece.start]
+
+
+def copy_into(target: Any, values: Any) -> None:
+    """Copy a flat array to another, in host or device memory, and free the first one's memory if it can be."""
+    if isinstance(values, np.ndarray) and not isinstance(target, np.ndarray):
+        device.copy_from_host(target, values)
+    elif isinstance(target, np.ndarray) and not isinstance(values, np.ndarray):
+        target[...] = values.get()
+    else:
+        target[...] = values
+
+
+def divided(n_elems: int, apart: Sequence[slice]) -> list[slice]:
+    """All intervals of a buffer: the given ones, and those between them."""
+    edges = sorted({0, n_elems, *(edge for place in apart for edge in (place.start, place.stop))})
+    return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+
+
+def _length(place: slice) -> int:
+    return int(place.stop - place.start)

@@ -17,7 +17,8 @@ def fuse_in_place(nodes: Sequence[Node]) -> None:
     """Fuse in-place layers to the layers before them. All blobs still have Caffe's values."""
     for index, node in enumerate(nodes):
         if not node.fused_offset:
-            _fuse(nodes, index, _works_in_place)
+            _fuse(nodes, index, lambda node, following: _can_fuse(node, following)
+                  and following.tops[0] is node.tops[0])
 
 
 def fuse_layers(net: Net, backward: bool) -> None:
@@ -106,10 +107,6 @@ def _can_fuse(node: Node, following: Node) -> bool:
     """Whether one bottom of the following layer is this layer's only top, of the same dtype, and neither has a loss."""
     alone = len(node.tops) == len(following.tops) == 1 and not any(node.loss_weights)
     return alone and _holds(following.bottoms, node.tops[0]) and following.tops[0].dtype == node.tops[0].dtype
-
-
-def _works_in_place(node: Node, following: Node) -> bool:
-    return _can_fuse(node, following) and following.tops[0] is node.tops[0]
 
 
 def _move_bottom(net: Net, index: int) -> None:

@@ -88,14 +88,16 @@ class Net:
         read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
         self._before_steps(fused)
         for i in read:
-            _call(self.before_forward, i)
+            for hook in self.before_forward:
+                hook(i)
         self._forward_fused([self.nodes[i] for i in fused])
         for i in fused:
-            if i not in read:
-                _call(self.before_forward, i)
+            for hook in self.before_forward if i not in read else ():
+                hook(i)
             if any(self.nodes[i].loss_weights):
                 loss += self.nodes[i].loss()
-            _call(self.after_forward, i)
+            for hook in self.after_forward:
+                hook(i)
         self._after_steps(fused)
         return loss, fused.stop
 
@@ -160,7 +162,8 @@ class Net:
         for index in range(first, end - 1, -1):
             steps = self.steps.backward(index)
             self._before_steps(steps[:1])
-            _call(self.before_backward, index)
+            for hook in self.before_backward:
+                hook(index)
             if len(steps) > 1:
                 self._backward_params(index)
                 self._after_steps(steps[:1])
@@ -169,7 +172,8 @@ class Net:
                 done = self._backward_fused(index, end)
             self._after_steps(steps[-1:])
             self.params.write_cleared_diffs(index)
-            _call(self.after_backward, index)
+            for hook in self.after_backward:
+                hook(index)
 
     def _backward_fused(self, index: int, end: int) -> range:
         """Run a layer's backward, in one pass with the layers that ran forward with it. Returns the layers that ran."""
@@ -189,7 +193,8 @@ class Net:
             self._own_diffs(index)
             with node.named():
                 node.expect_shapes()
-                run = node.layer.backward_bottoms if self.steps.writes_bottoms_alone(index) else node.layer.backward
+                alone = index in self.steps.divided or index in self.steps.behind
+                run = node.layer.backward_bottoms if alone else node.layer.backward
                 run(node.tops, node.propagate_down, node.bottoms)
             if node.includes is not None:
                 node.includes.ran_before = True
@@ -280,11 +285,6 @@ class Net:
             close = getattr(node.layer, "close", None)
             if close:
                 close()
-
-
-def _call(hooks: list[Hook], index: int) -> None:
-    for hook in hooks:
-        hook(index)
 
 
 def _unused(nodes: list[Node]) -> set[str]:

@@ -43,10 +43,6 @@ class Steps:
         return [(owner, block) for owner in sorted(self.behind, reverse=True)
                 for block, place in enumerate(self.behind[owner]) if place == layer]
 
-    def writes_bottoms_alone(self, layer: int) -> bool:
-        """Whether a layer's backward, or its last step, writes only the bottoms' gradients."""
-        return layer in self.divided or layer in self.behind
-
     @property
     def n_steps(self) -> int:
         return self.n_layers + sum(map(self._length, range(self.n_layers)))

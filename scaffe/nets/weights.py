@@ -129,7 +129,6 @@ def _as_saved(node: Node, parts: Parts | None) -> Any:
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape without leading ones, since old files give every blob four axes."""
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
     return tuple(shape)

@@ -32,7 +32,8 @@ def chunked_state(solver: Solver, offloaded: OffloadedState, may_be_eager: bool 
         recomputes: whether parameters that the strategy refreshes in each iteration may be read from it once more.
     """
     net, strategy = solver.net, solver.strategy
-    eager = eager_buckets(solver) if may_be_eager else []
+    needs_all = solver.param.clip_gradients >= 0 or solver.updater.keeps_step or isinstance(solver.rates, Plateau)
+    eager = large_groups(net, strategy.eager.buckets()) if may_be_eager and not needs_all else []
     groups: Sequence[LayerGroup] = eager or large_groups(net, single_layers(net))
     strategy.eager.take(eager)
     compute_by_rows(net, eager if strategy.eager.updates_alone else (), offloaded.spreads_rows)
@@ -54,13 +55,6 @@ def attach(solver: Solver, state: ChunkedState[Bucket], executor: Executor) -> N
         updater.fetch_all = partial(executor.fetch, histories)
         updater.around = partial(state.around, executor)
     executor.updates = state.updates(executor, partial(_update, solver))
-
-
-def eager_buckets(solver: Solver) -> list[Bucket]:
-    """The large buckets that may be updated before the backward of other layers: nobody needs all gradients at once."""
-    needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
-                 or isinstance(solver.rates, Plateau))
-    return [] if needs_all else large_groups(solver.net, solver.strategy.eager.buckets())
 
 
 def cut(intervals: Sequence[slice], edges: Sequence[int]) -> list[slice]:

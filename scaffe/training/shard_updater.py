@@ -52,7 +52,6 @@ class ShardUpdater:
             array[...] = before
 
     def bind(self, index: int, memory: Any) -> None:
-        """Have a history in other memory, which has its contents: uint8, on the device or on the host."""
         arrays = self._arrays = self._arrays or [None] * self.n_histories
         arrays[index] = memory[:self.n_elems * self._params.dtype.itemsize].view(self._params.dtype)
         self.is_blank = False
@@ -82,7 +81,6 @@ class ShardUpdater:
         return self._kernels.to_host(self._histories[index][self.interval.start - self._origin:])
 
     def part(self, index: int, start: int, stop: int) -> Any:
-        """A history between two elements of the flat buffers, where it lies."""
         self.is_blank = False
         return self._histories[index][start - self._origin:stop - self._origin]
 

@@ -100,8 +100,7 @@ class Updater:
             factor = self._guard.checked(factor)
         for shard in self.everything:
             if shard not in self._ahead:
-                with self.around(shard):
-                    self._update(shard, self._hyper(rate, iteration, mean), factor)
+                self._update(shard, rate, iteration, mean, factor)
         self._ahead.clear()
         if self.writes_copies:
             self.params.trust_copies(True)
@@ -111,20 +110,18 @@ class Updater:
         The next ``update`` leaves it out. Arguments and errors as there."""
         for shard in self.everything:
             if place.start <= shard.interval.start < place.stop:
-                with self.around(shard):
-                    self._update(shard, self._hyper(rate, iteration, self.gradient_scale / n_ranks), 1.0)
+                self._update(shard, rate, iteration, self.gradient_scale / n_ranks, 1.0)
                 self._ahead.add(shard)
 
-    def _hyper(self, rate: float, iteration: int, mean: float) -> Hyper:
-        return Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
-                     mean / self.param.iter_size, iteration, self.keeps_step)
-
-    def _update(self, shard: ShardUpdater, hyper: Hyper, factor: Any) -> None:
+    def _update(self, shard: ShardUpdater, rate: float, iteration: int, mean: float, factor: Any) -> None:
+        hyper = Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
+                      mean / self.param.iter_size, iteration, self.keeps_step)
         try:
-            shard.update(hyper, factor, self.writes_copies)
-            self.updated(shard)
+            with self.around(shard):
+                shard.update(hyper, factor, self.writes_copies)
+                self.updated(shard)
         except ZeroDivisionError as error:
-            raise UserError(f"iteration {hyper.iteration}: {self.rule.name}'s update divides by zero: the solver's "
+            raise UserError(f"iteration {iteration}: {self.rule.name}'s update divides by zero: the solver's "
                             f"delta is {self.param.delta:g}, momentum {self.param.momentum:g}") from error
 
     def clip_factor(self, gradient: Any = None, n_summed: int = 1, sum_of_squares: float | None = None) -> Any:

@@ -103,7 +103,6 @@ class FileBackedMemory:
         return self._behind(self.n_bytes, n_elems, np.dtype(dtype))
 
     def pages(self, n_bytes: int) -> np.ndarray:
-        """Zeros, uint8, (n_bytes,), that begin with a huge page; else as ``zeros``."""
         return self._behind(-(-self.n_bytes // HUGE_BYTES) * HUGE_BYTES, n_bytes, np.dtype(np.uint8))
 
     def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:

@@ -117,7 +117,6 @@ class Pages(ArrayMemory):
         self._separate, self._n_arranged = list(self.arrays), 0
 
     def adopt(self, memory: np.ndarray) -> None:
-        """Add an array that has memory already, uint8, whole pages; they may be huge ones."""
         self.arrays.append(memory)
         advise_huge(memory)
 
@@ -172,7 +171,6 @@ class Pages(ArrayMemory):
             yield at, end - at
 
     def drop(self, number: int) -> None:
-        """See ArrayMemory. Pages wait for the next array, or go back to the system. Raises OSError."""
         for piece in self._pieces.pop(number, []):
             if self.n_bytes > self.most_bytes or piece[1] < WORTH_BYTES:
                 self._release([piece])

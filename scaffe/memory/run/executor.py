@@ -112,7 +112,6 @@ class Executor(Tier):
                                 f"has {each.blob.n_elems} now; a net whose blobs grow cannot train in limited memory")
 
     def _let_go(self) -> None:
-        """Have nothing in memory that is not persistent, and nothing on its way."""
         if self.plan is None:
             return
         self.mover.wait_all()

@@ -153,11 +153,9 @@ class TrimHeap(Tier):
     def before(self, step: int) -> None:
         if step == 0:
             self._n_passes += 1
-            self._trim(EACH_PASS)
+            if self._n_passes <= EACH_PASS:
+                trim_heap()
 
     def after(self, step: int) -> None:
-        self._trim(EACH_STEP)
-
-    def _trim(self, n_passes: int) -> None:
-        if self._n_passes <= n_passes:
+        if self._n_passes <= EACH_STEP:
             trim_heap()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from scaffe.mapped_memory import inner, rounded
 from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.layout import fitted_together, least_together
-from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.plan.placements import PLACEMENTS, Placement
 from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resident_bytes
 from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
@@ -66,11 +66,7 @@ def forecast(net: Net, memory: str, placement: str) -> Forecast:
     unmovable = unmovable_bytes(net, activations) + histories - _taken_bytes(state)
     iteration = iteration_of(net, activations, state, estimated_seconds(net, CORE))
     least = unmovable + least_bytes(iteration)
-    _check(memory, limit, least)
-    try:
-        plan = PLACEMENTS[placement](iteration, limit - unmovable, DISK)
-    except MemoryTooSmallError as error:
-        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    plan = _plan(memory, placement, limit, least, lambda make: make(iteration, limit - unmovable, DISK))
     steps = net.steps
     minimize_saved_activations(net)
     least = min(least, least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
@@ -100,11 +96,8 @@ def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
         use_sign_masks(net)
     unmovable, iteration = _on_card(net)
     least = unmovable + least_together(iteration)
-    _check(memory, limit, least)
-    try:
-        plan, _ = fitted_together(iteration, PLACEMENTS[placement], limit - unmovable, LINK)
-    except MemoryTooSmallError as error:
-        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    plan = _plan(memory, placement, limit, least,
+                 lambda make: fitted_together(iteration, make, limit - unmovable, LINK)[0])
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
@@ -130,9 +123,13 @@ def _taken_bytes(state: Sequence[StateTensor]) -> int:
     return sum(each.tensor.n_bytes + each.never_materialized for each in state)
 
 
-def _check(memory: str, limit: int, least: int) -> None:
+def _plan(memory: str, placement: str, limit: int, least: int, made: Callable[[Placement], Plan]) -> Plan:
     if limit < least:
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
+    try:
+        return made(PLACEMENTS[placement])
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
 
 
 def _state(net: Net, alone: bool = True) -> list[StateTensor]:

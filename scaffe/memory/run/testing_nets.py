@@ -18,7 +18,7 @@ from scaffe.memory.problem.layer_groups import LayerGroup, bytes_in_pages
 from scaffe.memory.problem.tensors import StateTensor, forward_group, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
 from scaffe.memory.run.offloaded_state import PinnedParameters
-from scaffe.nets.flat_pieces import copy_into
+from scaffe.nets.flat_params import copy_into
 from scaffe.nets.net import Net, Tier
 
 

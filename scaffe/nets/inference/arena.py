@@ -66,7 +66,6 @@ class Activations:
         self._own: list[list[np.ndarray | None]] = []  # the memory that the parts' blobs had before
 
     def bind(self) -> None:
-        """Move the blobs into the arena; their own memory is kept for ``release``."""
         n_bytes = [part.lifetime.n_bytes for part in self._parts.values()]
         if [place.nbytes for place in self._places] != n_bytes:
             self.release()
@@ -76,7 +75,6 @@ class Activations:
                          for key, data in zip(self._parts, self._places, strict=True)]
 
     def release(self) -> None:
-        """Give the blobs back the memory that they had before ``bind``."""
         for key, owned in zip(self._parts, self._own, strict=False):
             for blob, own in zip(self._blobs(key), owned, strict=True):
                 is_enough = own is not None and own.size >= blob.n_elems

@@ -99,7 +99,6 @@ class LazyBlobs:
         self.drop()
 
     def begin(self) -> None:
-        """Note that a pass has just skipped the blobs."""
         self._left, self.is_open = dict(self._groups), True
         writes = [root.writes for root in self._roots]
         if writes != self._watched:  # a parameter that was shared has another Writes
@@ -188,7 +187,6 @@ class LazyBlobs:
         return self._copies[key]
 
     def _run(self, index: int) -> None:
-        """Run a layer in memory of its own, with its parameters as they were in the pass."""
         node = self._net.nodes[index]
         bottoms, tops, seen = node.bottoms, node.tops, node.seen_shapes
         with self._former(node.layer.blobs):
@@ -202,7 +200,6 @@ class LazyBlobs:
 
     @contextmanager
     def _former(self, params: Collection[Blob]) -> Iterator[None]:
-        """In a with-block, give parameters the values that they had in the pass."""
         present = [(blob, blob.change_memory(self._copies[id(blob)])) for blob in params if id(blob) in self._copies]
         try:
             yield

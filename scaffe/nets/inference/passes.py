@@ -31,7 +31,6 @@ class ChangeDetector:
         self._counts: list[int] = []
 
     def begin(self) -> bool:
-        """Begin a pass. Returns whether nothing has changed since the last one, and that one completed."""
         writes = [blob.writes for blob in self._parameters]
         counts = [each.n for each in writes]
         is_unchanged = (self._can_detect and self._shapes == [blob.shape for blob in self._activations]
@@ -144,7 +143,6 @@ class Inference:
             run.lay_out()
 
     def release(self) -> None:
-        """Give all blobs memory of their own until the next ``forward``, for passes of another kind."""
         if self._activations is not None:
             self._activations.release()
 
@@ -173,7 +171,6 @@ class Inference:
         return self._net.fused(index, self._end(index))
 
     def _end(self, index: int) -> int:
-        """The last layer that may run with layer ``index``."""
         last = index + self._net.nodes[index].n_fused
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
 

@@ -52,10 +52,12 @@ def find_per_image_prefix(net: Net, shown: Collection[str] = (), plain: Collecti
     """
     members: list[int] = []
     inside: list[Blob] = []
+    sources = [top for node in net.nodes if node.is_source for top in node.tops]
     if net.parts is not None:
         return None
     for index, node in enumerate(net.nodes):
-        if not inside and _reads_images(net, node):
+        if not inside and len(node.bottoms) == 1 and is_in(node.bottoms[0], sources) and (
+                node.bottoms[0].ndim >= IMAGE_AXES):
             inside.append(node.bottoms[0])
         if inside and index not in plain and _fits(node, inside):
             members.append(index)
@@ -106,11 +108,6 @@ def image_bytes(nodes: Sequence[Node], n_images: int) -> int:
     """Bytes that the layer with the largest blobs reads and writes for one image."""
     return max(sum(blob.n_elems * blob.dtype.itemsize for blob in (*node.bottoms, *node.tops))
                for node in nodes) // max(n_images, 1)
-
-
-def _reads_images(net: Net, node: Node) -> bool:
-    sources = [top for each in net.nodes if each.is_source for top in each.tops]
-    return len(node.bottoms) == 1 and is_in(node.bottoms[0], sources) and node.bottoms[0].ndim >= IMAGE_AXES
 
 
 def _fits(node: Node, inside: Sequence[Blob]) -> bool:

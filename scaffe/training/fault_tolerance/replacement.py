@@ -93,7 +93,6 @@ class Replacing:
         self._are_ready = True
 
     def failed(self) -> None:
-        """It could not be started, or died before it joined."""
         self._is_starting = self._are_ready = False
         self.n_failures += 1
 
@@ -146,7 +145,6 @@ class Spawner:
             self._replacing.failed()
 
     def close(self) -> None:
-        """Dismiss those that have not joined: training is over."""
         if self.joining_ranks is not None:
             self.joining_ranks.dismiss()
 

@@ -52,7 +52,6 @@ class Pairs:
         return True
 
     def restore(self) -> None:
-        """Keep the pair in ``next`` as it is: it comes from a snapshot."""
         self._kept.append(self._spare.pop(0))
 
     def clear(self) -> None:
@@ -83,7 +82,6 @@ class Gram:
         return self._dots[frozenset((a, b))]
 
     def of(self, factors: Mapping[str, float], name: str) -> float:
-        """The inner product of a combination of vectors with one."""
         return sum(factor * self(other, name) for other, factor in factors.items())
 
 

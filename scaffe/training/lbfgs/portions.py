@@ -157,7 +157,6 @@ class Portions:
             self._last = {}
 
     def next(self, replica: int, now: float) -> int | None:
-        """The portion that a free replica is to compute; None for none at present."""
         mine = self._replicas[replica]
         portion = self._fresh(replica, now) if self._waiting else self._again(replica, now)
         if portion is not None:
@@ -198,7 +197,6 @@ class Portions:
         return bundle
 
     def delivered(self, replica: int, bundle: Bundle, now: float) -> bool:
-        """The shards have a bundle. Returns whether it counts: not if its replica has been taken for dead since."""
         mine = self._replicas.get(replica)
         if mine is None or bundle not in mine.sent:
             return False

@@ -108,13 +108,6 @@ def mean_of(by_class: dict[int, float]) -> float:
     return sum(by_class.values()) / max(1, len(by_class))
 
 
-def check_outputs(net: Net) -> None:
-    """Raise UserError unless all outputs of a net are tops of DetectionEvaluate layers."""
-    if not is_evaluated(net):
-        raise UserError('eval_type "detection" wants outputs of DetectionEvaluate layers alone; the test net\'s are '
-                        + ", ".join(net.output_names))
-
-
 DETECTION = "detection"
 EVALUATIONS = ("classification", DETECTION)
 
@@ -133,7 +126,9 @@ class Test(Observer):
                             + ", ".join(EVALUATIONS))
         check_version(solver.param.ap_version)
         for net in solver.test_nets if solver.param.eval_type == DETECTION else ():
-            check_outputs(net)
+            if not is_evaluated(net):
+                raise UserError('eval_type "detection" wants outputs of DetectionEvaluate layers alone; the test '
+                                f"net's are {', '.join(net.output_names)}")
 
     def before_iteration(self, solver: Solver) -> None:
         interval, iteration = solver.param.test_interval, solver.iteration

@@ -156,7 +156,6 @@ class Schedule:
         return True
 
     def stepped(self, step: int) -> None:
-        """Note that the gradient of step ``step`` has been added to the accumulated ones."""
         self.n_unpushed += 1
         self.is_due = self.is_due or step % self.n_push == 0
 

@@ -11,7 +11,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server import Batch, ParameterServer
 from scaffe.collectives.server.shards.copies import MOST_ROUNDS
 from scaffe.log import info
-from scaffe.nets.flat_pieces import copy_into
+from scaffe.nets.flat_params import copy_into
 from scaffe.training import updater as histories
 from scaffe.training.fault_tolerance.recoverable import Part
 from scaffe.training.parameter_server.layout import Layout, Place, ShardRule

@@ -25,21 +25,19 @@ class IntraReplicaSums(IntraReplica):
     def __init__(self, net: Net, communicator: Communicator, timers: Any) -> None:
         self._net, self._params, self._communicator, self._timers = net, net.params, communicator, timers
         trainable, frozen = trainable_intervals(net.params)
-        layers, split = _split_parameters(net)
-        self._split = split
-        n_bytes = net.params.dtype.itemsize
+        layers, self._split = _split_parameters(net)
+        runs, n_bytes = _runs(trainable, layers, self._split), net.params.dtype.itemsize
         most = auto_bucket_bytes([communicator.algorithms.bandwidth_bytes("allreduce", net.params.data)])
-        buckets = [bucket for run in _runs(trainable, layers, split) for bucket in plan_buckets(run, n_bytes, most)]
+        buckets = [bucket for run in runs for bucket in plan_buckets(run, n_bytes, most)]
         self._by_first_layer: dict[int, list[Bucket]] = {}
         for bucket in buckets:
             self._by_first_layer.setdefault(bucket.first_layer, []).append(bucket)
-        self._frozen = [place for _, place in _without([(0, place) for place in frozen], split)]
+        self._frozen = [place for _, place in _without([(0, place) for place in frozen], self._split)]
         self._pending: list[tuple[str, Request]] = []
         self._held: list[int] = []
         self._started: list[int] = []
 
     def completed(self, layer_index: int) -> Sequence[int]:
-        """See IntraReplica: starts the layer's bucket."""
         self._held.append(layer_index)
         buckets = self._by_first_layer.get(layer_index)
         if not buckets:

@@ -104,7 +104,6 @@ class Coordinator:
         self._go_on(None)
 
     def _go_on(self, answer: Any) -> None:
-        """Answer the optimiser's last request, and start on its next; the phase is over when it has none."""
         while self._requests is not None:
             try:
                 request = self._requests.send(answer)

@@ -143,7 +143,6 @@ class Rank:
         return self.coordinator.optimiser.pairs
 
     def tell(self, commands: Sequence[Command]) -> None:
-        """On the coordinator's rank: have all shards carry commands out, before anything else that they are told."""
         for shard in self.layout.shards:
             self.service.run(partial(self.service.post.send, shard, m.Do(tuple(commands))))
 

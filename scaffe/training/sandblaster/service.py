@@ -65,7 +65,6 @@ class Service:
             self._thread.start()
 
     def run(self, action: Callable[[], None]) -> None:
-        """Run an action in the messages' thread, before any message that has not arrived yet."""
         self._todo.append(action)
         self._wake.set()
 

@@ -12,7 +12,7 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
-from scaffe.nets.flat_pieces import copy_into
+from scaffe.nets.flat_params import copy_into
 from scaffe.training.parameter_server.layout import LocalUpdate, Schedule
 from scaffe.training.parameter_server.options import Consistency
 from scaffe.training.parameter_server.roles import ServerRoles
@@ -94,7 +94,6 @@ class Downpour(ServerStrategy):
         return super().iterate(rate, iteration)
 
     def before_iteration(self, rate: float, iteration: int) -> None:
-        """Take over what was fetched, if it is there, and start to fetch, if it is time to."""
         super().before_iteration(rate, iteration)
         communicator = self.replica.communicator
         is_warm = iteration >= self._warm_start
@@ -117,7 +116,6 @@ class Downpour(ServerStrategy):
             self._exchange(number)
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Let the gradients accrue, make the local step, and push, if it is time to and the last push is over."""
         if not self._waits(iteration):
             late = [number for number in reversed(range(len(self.tables.batches))) if number not in self.eager.taken]
             self._advance(late, iteration, self._step)

@@ -134,7 +134,6 @@ class GradientTransfer:
         """Return when every sum is on the rank that needs it."""
 
     def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
-        """What may be summed by itself, with the bits that it has together with the rest."""
         return buckets.layers
 
     def sum(self, bucket: Bucket) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaffe.nets.flat_pieces import Pieces, divided
+from scaffe.nets.flat_params import Pieces, divided
 
 
 def make(moved, allocated):

@@ -98,12 +98,10 @@ class Redistribution(Layer):
             whole[:, place] = block[:, :place.stop - place.start]
 
     def put_rows(self, blocks: np.ndarray, cut: np.ndarray) -> None:
-        """Write blocks of own part of each rank's images to a cut blob (G, ...)."""
         front = self.front(cut)
         front.reshape(*blocks.shape[:2], *front.shape[1:])[...] = blocks[:, :, :front.shape[1]]
 
     def take_rows(self, cut: np.ndarray, blocks: np.ndarray) -> None:
-        """Write a cut blob (G, ...) to blocks, each of a rank's images."""
         front = self.front(cut)
         blocks[:, :, :front.shape[1]] = front.reshape(*blocks.shape[:2], *front.shape[1:])
 

@@ -85,19 +85,14 @@ class _SingleRankRedistribution(Redistribution):
     def _is_first(self) -> bool:
         return self.group.rank == FIRST
 
-    def _gather(self, own: Any, whole: Any) -> None:
-        """Every rank's images to the first rank."""
+    def _move(self, whole: Any, own: Any, gathers: bool) -> None:
+        """Every rank's images to the first rank, or from it."""
         blocks = {rank: self.group.block(whole, rank) for rank in range(1, self.group.n_ranks) if self._is_first}
-        self.group.exchange({} if self._is_first else {FIRST: own}, blocks)
+        mine = {} if self._is_first else {FIRST: own}
+        self.group.exchange(*((mine, blocks) if gathers else (blocks, mine)))
         if self._is_first:
-            self.group.block(whole)[...] = own
-
-    def _scatter(self, whole: Any, own: Any) -> None:
-        """Every rank's images from the first rank."""
-        blocks = {rank: self.group.block(whole, rank) for rank in range(1, self.group.n_ranks) if self._is_first}
-        self.group.exchange(blocks, {} if self._is_first else {FIRST: own})
-        if self._is_first:
-            own[...] = self.group.block(whole)
+            to, of = (self.group.block(whole), own) if gathers else (own, self.group.block(whole))
+            to[...] = of
 
 
 class RowsToOne(_SingleRankRedistribution):
@@ -107,11 +102,11 @@ class RowsToOne(_SingleRankRedistribution):
         top[0].reshape((bottom[0].shape[0] * self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._gather(bottom[0].data_flat, top[0].data_flat)
+        self._move(top[0].data_flat, bottom[0].data_flat, True)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            self._scatter(top[0].diff_flat, bottom[0].diff_flat)
+            self._move(top[0].diff_flat, bottom[0].diff_flat, False)
 
 
 class OneToRows(_SingleRankRedistribution):
@@ -121,11 +116,11 @@ class OneToRows(_SingleRankRedistribution):
         top[0].reshape((bottom[0].shape[0] // self.group.n_ranks, *bottom[0].shape[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._scatter(bottom[0].data_flat, top[0].data_flat)
+        self._move(bottom[0].data_flat, top[0].data_flat, False)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            self._gather(top[0].diff_flat, bottom[0].diff_flat)
+            self._move(bottom[0].diff_flat, top[0].diff_flat, True)
 
 
 class OneToWhole(_SingleRankRedistribution):

@@ -35,7 +35,7 @@ from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
 from scaffe.nets.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
-from scaffe.training.skipping import LossScale, needs_scale  # noqa: E402
+from scaffe.training.loss_scale import LossScale, needs_scale  # noqa: E402
 from scaffe.training.solver import Method, Solver  # noqa: E402
 
 SOLVER = 'base_lr: 1e-4 momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"'

@@ -27,12 +27,13 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.nets.weights import initial_weights, load_own_weights
 from scaffe.proto.byte_text import path_of
+from scaffe.training.bad_records import BadRecords, WatchBadRecords
 from scaffe.training.checkpoint import tests_done
 from scaffe.training.limited_memory import limit_memory, place_on_device
+from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.display import DebugInfo
 from scaffe.training.partition.division import Division
 from scaffe.training.ranks import can_measure, choose, most_readers, threads_per_rank, together
-from scaffe.training.skipping import BadRecords, LossScale, WatchBadRecords, needs_scale
 from scaffe.training.solver import Method, Solver
 from scaffe.training.strategies import Role
 from scaffe.training.update_rules import update_rules

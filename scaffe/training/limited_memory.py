@@ -32,8 +32,8 @@ from scaffe.memory.run.testing_nets import ArenaSharingNet, SequentialFetch, pla
 from scaffe.nets.fusion import join_backward
 from scaffe.nets.net import Net
 from scaffe.training.chunked_updates import attach, chunked_state
+from scaffe.training.loss_scale import needs_scale
 from scaffe.training.ranks import together
-from scaffe.training.skipping import needs_scale
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies.transfers import Bucket
 

@@ -21,10 +21,10 @@ from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.nets.setup import Selection, add_state_flags, net_from_file
 from scaffe.nets.weights import listed, load_weights
+from scaffe.training.bad_records import BadRecords
 from scaffe.training.observers.display import output_lines, values_of
 from scaffe.training.observers.test import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.ranks import AUTO, most_readers, threads_per_rank, together
-from scaffe.training.skipping import BadRecords
 
 DEFAULT_VERSION = "Integral"  # the solver's ap_version where it gives none
 

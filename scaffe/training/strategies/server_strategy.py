@@ -11,13 +11,13 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.training.fault_tolerance.replacement import tolerates_rank_loss
+from scaffe.training.loss_scale import needs_scale
 from scaffe.training.parameter_server import roles as server_rank
 from scaffe.training.parameter_server.options import SLACK, Consistency, StalenessStatistics, summary
 from scaffe.training.parameter_server.roles import ServerRoles
 from scaffe.training.parameter_server.state import ServerFaultTolerance, ServerState
 from scaffe.training.parameter_server.stop_protocol import stop_protocol
 from scaffe.training.parameter_server.tables import ROOT, Tables
-from scaffe.training.skipping import needs_scale
 from scaffe.training.strategies.base import EagerUpdate, InStep, Strategy, strategies
 from scaffe.training.strategies.roles import Replica
 from scaffe.training.strategies.transfers import Bucket, Buckets

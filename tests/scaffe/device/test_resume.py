@@ -7,7 +7,7 @@ import pytest
 
 from scaffe.files import read_state
 from scaffe.layers.kernels import cuda, device
-from scaffe.training import skipping
+from scaffe.training import loss_scale
 from tests import pretend
 from tests.scaffe.masked import build, saved, state, train_on, went_on
 
@@ -45,7 +45,7 @@ def test_masks_go_on_behind_a_snapshot(tmp_path, on_device, monkeypatch, records
 @pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
 def test_the_factor_on_the_loss_goes_on_behind_a_snapshot(tmp_path, on_device, monkeypatch, form):
     monkeypatch.setattr(cuda, "CHECK_EVERY", 1)
-    monkeypatch.setattr(skipping, "FIRST", 2.0**22)  # too large: halved until gradients fit
+    monkeypatch.setattr(loss_scale, "FIRST", 2.0**22)  # too large: halved until gradients fit
     through = build(tmp_path, form=form, precision="fp16")
     path = saved(through)
     found = read_state(path).loss_scale

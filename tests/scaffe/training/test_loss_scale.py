@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.proto import caffe_pb2
-from scaffe.training.skipping import LARGEST, PATIENCE, needs_scale, next_scale
+from scaffe.training.loss_scale import LARGEST, PATIENCE, needs_scale, next_scale
 from scaffe.training.updater import Updater
 from tests import pretend
 

@@ -98,7 +98,7 @@ def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
 def main(argv: Sequence[str]) -> int:
     """Runs the command `simulate`: prints the table; writes figure11.svg and figure12.svg (of reduce) and figures.json.
 
-    With --server it is `server_figures` that prints and writes.
+    With --server it is `model.server` that prints and writes.
 
     Returns:
         The exit code, 0.

@@ -176,6 +176,15 @@ def test_an_error_of_all_ranks_is_said_once():
     assert result.stderr.count("the seed differs: rank 0 has 0, rank 1 has 1") == 1
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (("-a", "NOSUCH"), "no algorithm is called 'NOSUCH'"), (("-a", "C@x"), "-a C@x: the chunk after @, in bytes"),
+    (("-m", "8:4"), "-m 8:4: the largest message is smaller")])
+def test_a_flag_of_a_benchmark_that_cannot_be_is_said_once(words, said):
+    result = job(2, ["-m", "scaffe", "bench", "reduce", *words])
+    assert result.returncode == 1
+    assert result.stderr.count(said) == 1
+
+
 def test_below_multiple_requests_run_when_called():
     body = """
 from scaffe.collectives import Communicator

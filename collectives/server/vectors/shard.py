@@ -49,7 +49,7 @@ CHUNK_ELEMS = 8192
 
 class VectorShard:
     """One shard's interval of every vector. ``blocks``: the shard's blocks of the whole vector, one after another
-    (`layout.Blocks.of`). ``vectors``: by name, (interval's length,)."""
+    (`Blocks.of`). ``vectors``: by name, (interval's length,)."""
 
     def __init__(self, blocks: Sequence[slice], dtype: np.dtype) -> None:
         self.interval = slice(blocks[0].start, blocks[-1].stop) if blocks else slice(0, 0)

@@ -98,8 +98,8 @@ def test_out_leaves_the_input_as_it_was(communicator, cp, collective, name):
 @pytest.mark.parametrize("collective", reference.COLLECTIVES)
 def test_private_buffers_go_through_the_staging_window_in_pieces(communicator, cp, collective, monkeypatch):
     possible(communicator, collective, "M")
-    levels = communicator._ranks.engine.backends["device"].levels
-    monkeypatch.setattr(levels._node, "_stage", levels._node._stage[:4096])
+    node = communicator._ranks.engine.backends["device"].node
+    monkeypatch.setattr(node, "_stage", node._stage[:4096])
     rows = reference.inputs(communicator.n_ranks, 5003, "float32", "sum")
     array = cp.asarray(rows[communicator.rank])
     getattr(communicator, collective)(array, algorithm="M")

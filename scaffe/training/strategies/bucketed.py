@@ -99,7 +99,7 @@ class Broadcasts(Broadcast):
     def post(self) -> None:
         if self.are_stale:
             for bucket in self.buckets.together:
-                self._pending[bucket.first_layer] = self.start_on(bucket.place)
+                self._start(bucket)
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
@@ -111,8 +111,11 @@ class Broadcasts(Broadcast):
         self._send(self.buckets.frozen)
 
     def send(self, bucket: Bucket) -> None:
-        self._pending[bucket.first_layer] = self.start_on(bucket.place)
+        self._start(bucket)
         self._pending.wait(bucket.first_layer)
+
+    def _start(self, bucket: Bucket) -> None:
+        self._pending[bucket.first_layer] = self.start_on(bucket.place)
 
     def start_on(self, place: slice) -> Request:
         replica = self.replica

@@ -56,7 +56,7 @@ from tests import pretend
 from tests.collectives.test_mpi import job
 from tests.pretend import memory, pool
 from tests.scaffe.training.limited_memory_net import NET, from_database, moves, uneven
-from tests.scaffe.training.limited_memory_worker import digest
+from tests.scaffe.training.limited_memory_worker import Seen, digest
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
@@ -302,10 +302,9 @@ def peak(found):
 
 def with_tests(solver):
     """What training leaves, and what its tests find."""
-    seen = []
-    solver.observers.insert(0, test_observer.Test())
-    solver.report = lambda phase, values: seen.append((phase, values))
-    return trained(solver), seen
+    seen = Seen()
+    solver.observers[:0] = [test_observer.Test(), seen]
+    return trained(solver), seen.values
 
 
 @pytest.mark.parametrize(("precision", "served"), [

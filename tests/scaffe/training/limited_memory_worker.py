@@ -129,6 +129,16 @@ class Digest(Observer):
         self.hex = found.hexdigest()
 
 
+class Seen(Observer):
+    """What tests find, likewise."""
+
+    def __init__(self):
+        self.values = []
+
+    def measured(self, solver, phase, values):
+        self.values.append((phase, values))
+
+
 class Saved(Observer):
     """A checkpoint, likewise."""
 
@@ -155,10 +165,9 @@ def trained(communicator, folder, run, text="", **options):
 def tested(communicator, folder, run, text, **options):
     """The digest, and what each rank's tests find."""
     solver, _ = build(communicator, folder, run, text, **options)
-    seen = []
-    solver.observers.insert(0, Test())
-    solver.report = lambda phase, values: seen.append((phase, values))
-    return digest(solver), seen
+    seen = Seen()
+    solver.observers[:0] = [Test(), seen]
+    return digest(solver), seen.values
 
 
 def resumed(communicator, folder, run, **options):

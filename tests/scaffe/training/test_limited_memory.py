@@ -48,7 +48,7 @@ from scaffe.training.solver import Observer
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
 from tests.scaffe.training.limited_memory_net import CONV, NET, from_database, moves, uneven
-from tests.scaffe.training.limited_memory_worker import Turns
+from tests.scaffe.training.limited_memory_worker import Seen, Turns
 
 mincore = ctypes.CDLL(None, use_errno=True).mincore
 mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -266,10 +266,9 @@ def test_test_nets_read_the_parameters_that_are_away(tmp_path, options):
     text, results = "test_iter: 2 test_interval: 2 ", []
     least = limits(tmp_path, text, **options)[0]
     for given in ({}, {"memory": least}):
-        solver, seen = solver_of(tmp_path, text, **options, **given), []
-        solver.observers.append(tests_observer.Test())
-        solver.report = lambda phase, values, seen=seen: seen.append(values)
-        results.append((served(solver), seen))
+        solver, seen = solver_of(tmp_path, text, **options, **given), Seen()
+        solver.observers += [tests_observer.Test(), seen]
+        results.append((served(solver), [values for _, values in seen.values]))
     assert results[0] == results[1] and len(results[0][1]) == 4
 
 
@@ -305,7 +304,7 @@ def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, s
     text, results = "max_iter: 4 test_iter: 2 test_interval: 2 ", []
     limit = limits(tmp_path, text, net=uneven(), **options)[share]
     for given in ({}, {"memory": limit}):
-        solver, seen = solver_of(tmp_path, text, net=uneven(), **options, **given), []
+        solver, seen = solver_of(tmp_path, text, net=uneven(), **options, **given), Seen()
         if given:
             found, test = limited(solver), solver.test_nets[0]
             arrays = [array for array, part in zip(found.executor.memory.arrays, found.iteration.tensors, strict=True)
@@ -313,9 +312,8 @@ def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, s
             there = []
             test.after_forward.append(lambda layer, there=there, arrays=arrays: there.append(
                 sum(map(pages_there, arrays))))
-        solver.observers.append(tests_observer.Test())
-        solver.report = lambda phase, values, seen=seen: seen.append(values)
-        results.append((served(solver), seen))
+        solver.observers += [tests_observer.Test(), seen]
+        results.append((served(solver), [values for _, values in seen.values]))
     assert results[0][0] == results[1][0]
     for one, other in zip(results[0][1], results[1][1], strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-6)

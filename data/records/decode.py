@@ -97,13 +97,9 @@ def decode(content: np.ndarray, colour: Colour, out: np.ndarray | None = None) -
 
 def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarray | None) -> np.ndarray | None:
     """The image of a plain JPEG file; None if it is no such file, or is damaged."""
-    from scaffe.data.kernels.jpeg_header import plain_size
-
-    content = content.view()
-    content.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
-    height, width = plain_size(content)
+    height, width = size_of_plain(content)
     n_bytes = 3 * height * width
-    if not n_bytes or height * width > MOST_PIXELS:
+    if not n_bytes:
         return None
     flat = out[:n_bytes] if out is not None and out.size >= n_bytes else np.empty(n_bytes, np.uint8)
     image = flat.reshape(height, width, 3)
@@ -112,6 +108,16 @@ def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarra
     except ValueError:  # cut short or damaged: OpenCV gives what there is
         return None
     return image
+
+
+def size_of_plain(content: np.ndarray) -> tuple[int, int]:
+    """Height and width of a plain JPEG file, of three channels; (0, 0) for any other file, or too large an image."""
+    from scaffe.data.kernels.jpeg_header import plain_size
+
+    content = content.view()
+    content.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
+    height, width = plain_size(content)
+    return (int(height), int(width)) if height * width <= MOST_PIXELS else (0, 0)
 
 
 def read_image(path: str, colour: Colour, height: int = 0, width: int = 0,

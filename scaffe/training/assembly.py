@@ -19,6 +19,7 @@ from scaffe.memory.options import backed_memory, check_debug_info
 from scaffe.memory.problem.activations import pass_diffs, reuse_activations
 from scaffe.memory.run.testing_nets import place_own_parameters
 from scaffe.nets import graph
+from scaffe.nets.decoding import Decoding
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
@@ -170,6 +171,7 @@ class NetMaker:
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
+        self._decoding = Decoding.of(options, kernels)
 
     def train_net(self) -> Net:
         """The training net. Raises UserError."""
@@ -199,7 +201,7 @@ class NetMaker:
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
-        reading = self.bad.reader_options(self.options.readers, self._most_readers)
+        reading = self._decoding.options(self.bad.reader_options(self.options.readers, self._most_readers))
         context = make_context(self.kernels, self.rng, share, self.param.random_seed, reading,
                                Compute.of(self.options).dtype)
         context.fills = self._fills

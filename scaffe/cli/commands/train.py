@@ -21,6 +21,7 @@ from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
 from scaffe.memory.options import add_memory_flags
 from scaffe.nets import graph
+from scaffe.nets.decoding import add_decode_flag
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.proto.byte_text import path_of, text_of_path
@@ -85,6 +86,7 @@ def _flags() -> Flags:
     flags.section("Data")
     flags.flag("readers", AUTO, "reader threads a rank; auto: as the net waits for data",
                kind=whole(1, MOST_THREADS, auto=AUTO))
+    add_decode_flag(flags)
     flags.count("skip_bad_records", "unreadable records to pass over")
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")

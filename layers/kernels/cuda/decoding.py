@@ -1,0 +1,103 @@
+"""Readers' decoder of image files into batches on the device: each thread has a stream and a decoder of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.launch import THREADS, kernel
+from scaffe.layers.kernels.cuda.nvimagecodec import Decode
+
+MOST_BLOCKS = 64  # of an image: each copies rows
+BYTE = np.dtype(np.uint8)
+
+
+class _OfThread(threading.local):
+    """A reader thread's own things, made when it first decodes or copies."""
+
+    decode: Decode | None = None
+    stream: Any = None
+
+
+class ImageDecoder:
+    """Decodes on the device that is now current, whichever thread calls: a ``data.feeds.files_on_device.PixelDevice``.
+
+    Args:
+        make: makes a thread's decoder.
+    """
+
+    def __init__(self, make: Callable[[], Decode]) -> None:
+        self._make, self._number, self._own = make, device.current(), _OfThread()
+        self.trouble = ""
+
+    def empty(self, n_bytes: int) -> Any:
+        """Flat uint8 memory."""
+        self._go_there()
+        return device.load().empty(n_bytes, BYTE)
+
+    def decode(self, files: Sequence[np.ndarray], sizes: np.ndarray, places: np.ndarray, rows: np.ndarray,
+               out: Any) -> np.ndarray:
+        """Decode files and write a part of each image to ``out``. Returns which could be decoded."""
+        stream = self._stream()
+        try:
+            self._own.decode = self._own.decode or self._make()
+            images = list(self._own.decode(files, stream))
+        except Exception as error:  # of classes that only the decoder's package knows; the host decodes then
+            self.trouble = self.trouble or device.first_line(error)
+            return np.zeros(len(files), bool)
+        found = np.array([_is_image(image, size) for image, size in zip(images, sizes.tolist(), strict=True)], bool)
+        if found.any():
+            with stream:
+                self._take(images, places, rows, found, out)
+                stream.synchronize()  # then the images may go
+        return found
+
+    def upload(self, pixels: np.ndarray, out: Any) -> None:
+        """Copy pixels from the host, and wait for it."""
+        stream = self._stream()
+        device.copy_from_pinned(out, pixels, stream)
+        stream.synchronize()
+
+    def _go_there(self) -> None:
+        """Make our device this thread's current one."""
+        if device.current() != self._number:
+            device.load().cuda.Device(self._number).use()
+
+    def _stream(self) -> Any:
+        """This thread's stream, on our device."""
+        self._go_there()
+        if self._own.stream is None:
+            self._own.stream = device.stream()
+        return self._own.stream
+
+    def _take(self, images: Sequence[Any], places: np.ndarray, rows: np.ndarray, found: np.ndarray, out: Any) -> None:
+        """Queue the copy of the images' parts on the current stream."""
+        _, height, width, n_channels = out.shape
+        table = np.empty((int(found.sum()), 3), np.int64)
+        for at, i in enumerate(np.flatnonzero(found).tolist()):
+            address, pitch = _lies(images[i])
+            table[at] = address + int(places[i, 0]) * pitch + int(places[i, 1]) * n_channels, pitch, rows[i]
+        grid = (min(height, MOST_BLOCKS), len(table))
+        kernel("conversion", "take_parts", np.dtype(np.float32))(
+            grid, (THREADS,), (device.load().asarray(table), out, np.int32(height), np.int32(width * n_channels)))
+
+
+def _is_image(image: Any, size: Sequence[int]) -> bool:
+    """Whether an image is there and as expected: of that height and width, three channels, rows without gaps."""
+    if image is None:
+        return False
+    interface = image.__cuda_array_interface__
+    shape, strides = interface["shape"], interface.get("strides")
+    return (tuple(shape) == (*size, 3) and interface["typestr"] == BYTE.str
+            and (strides is None or tuple(strides[1:]) == (3, 1)))
+
+
+def _lies(image: Any) -> tuple[int, int]:
+    """An image's address, and the bytes from one row to the next."""
+    interface = image.__cuda_array_interface__
+    strides = interface.get("strides")
+    return interface["data"][0], interface["shape"][1] * 3 if strides is None else strides[0]

@@ -1,7 +1,7 @@
-"""JPEG files decoded on the device by NVIDIA's nvImageCodec (wheels nvidia-nvimgcodec-cu12 and -cu13, from 0.9 on).
+"""JPEG files decoded on the device by NVIDIA's nvImageCodec, 0.9 and later (nvidia-nvimgcodec-cu12 and -cu13).
 
-It gives them to the card's JPEG engine where it has one, else to nvJPEG's kernels. Pixels differ in the last places from
-libjpeg's, which rounds elsewhere.
+It gives them to the card's JPEG engine where there is one, else to nvJPEG's kernels. Pixels differ in the last places
+from libjpeg's, which rounds elsewhere.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def expected_of(file: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 def now(array: Any) -> np.ndarray:
     """What the device's memory holds, without waiting for anything."""
-    return np.frombuffer((ctypes.c_uint8 * array.size).from_address(array.data.ptr), np.uint8).reshape(array.shape).copy()
+    held = (ctypes.c_uint8 * array.size).from_address(array.data.ptr)
+    return np.frombuffer(held, np.uint8).reshape(array.shape).copy()
 
 
 @pytest.mark.parametrize("n", [1, 7])

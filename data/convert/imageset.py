@@ -32,6 +32,7 @@ class ImagesetOptions:
         shuffle: write the images in random order.
         seed: uint32, of the random order.
         height, width: pixels to resize to; 0 and 0 keeps each image's own size.
+        scaled: decode JPEG files of at least twice that size at a part of their own.
         check_shape: all images must have the same shape.
         encoded: records hold image files instead of pixels.
         encode_type: type of those files, "jpg", "png", ...; "" keeps each file's own type. Implies ``encoded``.
@@ -44,6 +45,7 @@ class ImagesetOptions:
     seed: int = 1
     height: int = 0
     width: int = 0
+    scaled: bool = False
     check_shape: bool = False
     encoded: bool = False
     encode_type: str = ""
@@ -120,7 +122,7 @@ class _RecordMaker:
         number, name, label = item
         options = self._options
         try:
-            image = read_image(self._root + name, self._colour, options.height, options.width)
+            image = read_image(self._root + name, self._colour, options.height, options.width, scaled=options.scaled)
         except DataError as error:
             options.on_bad(f"left out: {error}")
             return None

@@ -69,6 +69,7 @@ class ReaderOptions:
         n_bad_allowed: how many bad records are tolerated; each is replaced by the next good one.
         on_bad: called with one line for each bad record that is tolerated.
         gives_pixels: whether a batch may be cropped pixels, a byte each, which ``Feed.change`` then makes floats of.
+        scaled_decode: decode JPEG files that a layer makes smaller at a half, a fourth or an eighth of their size.
         on_choice: called once with a sentence that says how many readers were chosen.
         device: where image files are to be decoded, and batches of pixels then lie; None: on the host.
         on_host: called with a line that says why files are decoded on the host though there is a ``device``.
@@ -80,6 +81,7 @@ class ReaderOptions:
     n_bad_allowed: int = 0
     on_bad: Callable[[str], None] | None = None
     gives_pixels: bool = False
+    scaled_decode: bool = False
     on_choice: Callable[[str], None] | None = None
     device: PixelDevice | None = None
     on_host: Callable[[str], None] | None = None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.data.records.decode import size_of_plain
+from scaffe.data.records.decode import MOST_PIXELS, size_of_plain
 from scaffe.data.records.transform import Transform
 from scaffe.data.sources.source import FileSource
 from scaffe.errors import DataError
@@ -75,8 +75,7 @@ class FilesOnDevice:
         """Whether one of these records is a plain JPEG file."""
         for record in records:
             with suppress(DataError):
-                file = self._source.files(np.array([record]))[0][0]
-                if file is not None and size_of_plain(file)[0]:
+                if _size(self._source.files(np.array([record]))[0][0])[0]:
                     return True
         return False
 
@@ -98,7 +97,7 @@ class FilesOnDevice:
             files, labels = self._source.files(records)
         except DataError:
             return stretches(is_left)
-        sizes = [(0, 0) if file is None else size_of_plain(file) for file in files]
+        sizes = [_size(file) for file in files]
         if takes_shape and (first := self._storage(sizes[0])) is not None:
             batch.take_shape((len(batch.labels), *first))
         elif takes_shape:
@@ -130,6 +129,12 @@ class FilesOnDevice:
             alike = (sizes == (height, width)).all(1)
             places[alike] = self._transform.places((CHANNELS, height, width), draws[alike])
         return places
+
+
+def _size(file: np.ndarray | None) -> Size:
+    """Height and width of a plain JPEG file; 0 and 0 of what is none, or is too large."""
+    height, width = (0, 0) if file is None else size_of_plain(file)
+    return (int(height), int(width)) if height * width <= MOST_PIXELS else (0, 0)
 
 
 def stretches(chosen: np.ndarray) -> list[slice]:

@@ -80,7 +80,7 @@ def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: 
     data, transform = param.image_data_param, Transform(transform_options(param.transform_param, phase))
     n = layer_batch_size(param)
     source = ImageListSource(path_of(data.source), path_of(data.root_folder), data.new_height, data.new_width,
-                             data.is_color)
+                             data.is_color, options.scaled_decode)
     if transform.draws_per_visit:
         draw()  # Caffe takes its numbers in this order
     order = list_order(data, source.n_records, draw)

@@ -95,11 +95,41 @@ def decode(content: np.ndarray, colour: Colour, out: np.ndarray | None = None) -
         return None
 
 
+def decode_scaled(content: np.ndarray, colour: Colour, height: int, width: int) -> np.ndarray | None:
+    """Decode a plain JPEG file at a half, a fourth or an eighth of its size, which libjpeg does in as much less time.
+
+    Args:
+        content: uint8, 1-D, the file's bytes.
+        colour: BGR or GREY.
+        height, width: the least that the image must keep, in pixels.
+
+    Returns:
+        uint8 (height', width', channels), blue first; None if the file is not a plain JPEG of at least twice that size,
+        or is damaged.
+    """
+    has = size_of_plain(content)
+    divisor = next((n for n in (8, 4, 2) if has[0] >= n * height and has[1] >= n * width), 0)
+    if not divisor:
+        return None
+    cv2, name = opencv(), "GRAYSCALE" if colour == Colour.GREY else "COLOR"
+    return _checked(cv2.imdecode(content, getattr(cv2, f"IMREAD_REDUCED_{name}_{divisor}")))
+
+
+def size_of_plain(content: np.ndarray) -> tuple[int, int]:
+    """Height and width of a plain JPEG file; 0 and 0 of any other."""
+    from scaffe.data.kernels.jpeg_header import plain_size
+
+    content = content.view()
+    content.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
+    height, width = plain_size(content)
+    return height, width
+
+
 def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarray | None) -> np.ndarray | None:
     """The image of a plain JPEG file; None if it is no such file, or is damaged."""
     height, width = size_of_plain(content)
     n_bytes = 3 * height * width
-    if not n_bytes:
+    if not n_bytes or height * width > MOST_PIXELS:
         return None
     flat = out[:n_bytes] if out is not None and out.size >= n_bytes else np.empty(n_bytes, np.uint8)
     image = flat.reshape(height, width, 3)
@@ -110,18 +140,8 @@ def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarra
     return image
 
 
-def size_of_plain(content: np.ndarray) -> tuple[int, int]:
-    """Height and width of a plain JPEG file, of three channels; (0, 0) for any other file, or too large an image."""
-    from scaffe.data.kernels.jpeg_header import plain_size
-
-    content = content.view()
-    content.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
-    height, width = plain_size(content)
-    return (int(height), int(width)) if height * width <= MOST_PIXELS else (0, 0)
-
-
-def read_image(path: str, colour: Colour, height: int = 0, width: int = 0,
-               out: np.ndarray | None = None) -> np.ndarray:
+def read_image(path: str, colour: Colour, height: int = 0, width: int = 0, out: np.ndarray | None = None,
+               scaled: bool = False) -> np.ndarray:
     """Read and decode an image file.
 
     Args:
@@ -129,6 +149,7 @@ def read_image(path: str, colour: Colour, height: int = 0, width: int = 0,
         colour: how to decode it.
         height, width: size in pixels to resize to, bilinearly as in Caffe; 0 and 0 keeps the image's own size.
         out: as for ``decode``.
+        scaled: decode a JPEG of at least twice that size at a half, a fourth or an eighth of its own; pixels differ.
 
     Returns:
         uint8 (height, width, channels), blue first, perhaps a view of ``out``.
@@ -136,7 +157,11 @@ def read_image(path: str, colour: Colour, height: int = 0, width: int = 0,
     Raises:
         DataError: the file is missing or is not an image with 8 bits a channel.
     """
-    image = decode(file_bytes(path), colour, None if height and width else out)
+    content, image = file_bytes(path), None
+    if scaled and height and width:
+        image = decode_scaled(content, colour, height, width)
+    if image is None:
+        image = decode(content, colour, None if height and width else out)
     if image is None:
         raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
     if height and width:

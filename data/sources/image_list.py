@@ -70,23 +70,26 @@ class ImageListSource:
         root: prefix of every path, joined without a slash (a folder must end in one).
         height, width: pixels to resize to; 0 and 0 keeps each image's own size.
         is_colour: decode to three channels, blue first; otherwise to one.
+        scaled: decode large JPEG files at a part of their size (see ``read_image``).
 
     Raises:
         DataError: the list cannot be read. ``read`` raises it for an image that cannot be read.
     """
 
     def __init__(self, list_path: str | Path, root: str = "", height: int = 0, width: int = 0,
-                 is_colour: bool = True) -> None:
+                 is_colour: bool = True, scaled: bool = False) -> None:
         check_resize(height, width, "new_height", "new_width")
         self._names, self._labels = read_list(list_path)
         self._root, self._height, self._width = root, height, width
+        self._scaled = scaled
         self._colour = Colour.BGR if is_colour else Colour.GREY
         self.n_records = len(self._names)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
         """The images with these numbers in the list, uint8; neighbours of one size in one run."""
         def make(i: int, out: np.ndarray) -> np.ndarray:
-            return read_image(self.name_of(records[i]), self._colour, self._height, self._width, out)
+            return read_image(self.name_of(records[i]), self._colour, self._height, self._width, out,
+                              self._scaled)
 
         return image_runs(make, self._labels[records])
 

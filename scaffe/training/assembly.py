@@ -201,7 +201,8 @@ class NetMaker:
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
-        reading = self._decoding.options(self.bad.reader_options(self.options.readers, self._most_readers))
+        reading = self._decoding.options(self.bad.reader_options(self.options.readers, self._most_readers,
+                                                                 vars(self.options).get("scaled_decode", False)))
         context = make_context(self.kernels, self.rng, share, self.param.random_seed, reading,
                                Compute.of(self.options).dtype)
         context.fills = self._fills

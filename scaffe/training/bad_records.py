@@ -34,15 +34,16 @@ class BadRecords:
         """How many bad records all ranks have been told of."""
         return len(self._known)
 
-    def reader_options(self, n_threads: int, most: int) -> ReaderOptions:
+    def reader_options(self, n_threads: int, most: int, scaled_decode: bool = False) -> ReaderOptions:
         """The options for this run's feeds.
 
         Args:
             n_threads: reader threads; AUTO: as many as the net keeps waiting for, up to ``most``.
             most: the most that this rank has room for.
+            scaled_decode: see ReaderOptions.
         """
         wanted = ReaderOptions(1, most, on_choice=info) if n_threads == AUTO else ReaderOptions(n_threads)
-        return replace(wanted, n_bad_allowed=self.n_allowed, on_bad=self.note)
+        return replace(wanted, n_bad_allowed=self.n_allowed, on_bad=self.note, scaled_decode=scaled_decode)
 
     def note(self, line: str) -> None:
         """Keep a reader's message about a bad record until the next ``exchange``. Any thread may call this."""

@@ -2,7 +2,15 @@
 
 import pytest
 
+from scaffe.data.feeds import feed
 from tests.data.databases import datum, unlike_images, write
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """Readers take two samples at a time at the most, so that small batches are made in pieces, too."""
+    monkeypatch.setattr(feed, "MOST_ROWS", 2)
+    monkeypatch.setattr(feed, "PIECE_BYTES", 0)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 
 from scaffe.data.kernels.jpeg_header import plain_size
 from scaffe.data.records import decode as module
-from scaffe.data.records.decode import GROUP_BYTES, Colour, decode, image_runs
+from scaffe.data.records.decode import GROUP_BYTES, Colour, decode, image_runs, read_image
 from scaffe.errors import DataError
 
 cv2 = pytest.importorskip("cv2")
@@ -191,3 +191,44 @@ def test_runs_have_all_images_in_order(seed):
     for i, (label, image) in enumerate(found):
         assert label == i
         np.testing.assert_array_equal(image, images[i])
+
+
+@pytest.mark.parametrize("height, width, divisor", [(20, 30, 8), (40, 60, 4), (41, 60, 2), (80, 101, 2), (100, 101, 1),
+                                                    (160, 240, 1)])
+@pytest.mark.parametrize("colour", [Colour.GREY, Colour.BGR])
+def test_scaled_decoding_is_libjpegs_at_the_largest_part_that_suffices(tmp_path, height, width, divisor, colour):
+    """Whole: 160 x 240; a divisor of 1: as without the option."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(file_of(picture(np.random.default_rng(2), 160, 240)).tobytes())
+    name = "GRAYSCALE" if colour == Colour.GREY else "COLOR"
+    part = cv2.imread(str(path), int(colour) if divisor == 1 else getattr(cv2, f"IMREAD_REDUCED_{name}_{divisor}"))
+    assert part.shape[:2] == (160 // divisor, 240 // divisor)
+    expected = cv2.resize(part, (width, height)).reshape(height, width, -1)
+    np.testing.assert_array_equal(read_image(str(path), colour, height, width, scaled=True), expected)
+
+
+def test_scaled_decoding_leaves_other_files_alone(tmp_path):
+    image = picture(np.random.default_rng(2), 160, 240)
+    cv2.imwrite(str(tmp_path / "a.png"), image)
+    np.testing.assert_array_equal(read_image(str(tmp_path / "a.png"), Colour.BGR, 20, 30, scaled=True),
+                                  cv2.resize(image, (30, 20)))
+    cv2.imwrite(str(tmp_path / "b.jpg"), image)
+    whole = read_image(str(tmp_path / "b.jpg"), Colour.BGR, scaled=True)  # nothing is to be resized
+    np.testing.assert_array_equal(whole, cv2.imread(str(tmp_path / "b.jpg")))
+
+
+def test_the_flag_of_a_data_layer_and_of_the_converter(tmp_path):
+    from scaffe.cli.main import main
+    from scaffe.data.sources.image_list import ImageListSource
+    from scaffe.data.sources.lmdb import LmdbSource
+
+    cv2.imwrite(str(tmp_path / "b.jpg"), picture(np.random.default_rng(2), 160, 240))
+    (tmp_path / "list").write_text("b.jpg 3\n")
+    expected = cv2.resize(cv2.imread(str(tmp_path / "b.jpg"), cv2.IMREAD_REDUCED_COLOR_8), (30, 20))
+    (run,) = ImageListSource(tmp_path / "list", f"{tmp_path}/", 20, 30, scaled=True).read(np.array([0]))
+    np.testing.assert_array_equal(run.pixels.reshape(20, 30, 3), expected)
+    assert main(["convert_imageset", "-resize_height=20", "-resize_width=30", "-scaled_decode", f"{tmp_path}/",
+                 str(tmp_path / "list"), str(tmp_path / "db")]) == 0
+    (run,) = LmdbSource(tmp_path / "db").read(np.array([0]))
+    start = run.starts[0]
+    np.testing.assert_array_equal(run.pixels[start:start + 1800].reshape(3, 20, 30), np.moveaxis(expected, -1, 0))

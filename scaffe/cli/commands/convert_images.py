@@ -24,6 +24,7 @@ from scaffe.flags import MOST, Flags, whole
 from scaffe.input_files import read_text_input
 from scaffe.proto import caffe_pb2
 
+SCALED = "decode JPEGs that are made smaller at 1/2, 1/4 or 1/8"
 SIDE = whole(-MOST - 1)  # of an image; Caffe takes what is below 0 as 0
 KINDS = ("classification", "detection")
 BACKGROUND = ("none_of_the_above", "background")
@@ -72,7 +73,8 @@ def _image_options(args: Namespace, left_out: _LeftOut) -> imageset.ImagesetOpti
     """The options that these flags give."""
     return imageset.ImagesetOptions(
         grey=args.gray, shuffle=args.shuffle, seed=args.seed, height=max(0, args.resize_height),
-        width=max(0, args.resize_width), check_shape=args.check_size, encoded=args.encoded,
+        width=max(0, args.resize_width), scaled=vars(args).get("scaled_decode", False),
+        check_shape=args.check_size, encoded=args.encoded,
         encode_type=args.encode_type, n_threads=threads.n_threads(),
         on_bad=left_out)
 
@@ -84,6 +86,7 @@ def convert_imageset(argv: Sequence[str]) -> int:
     """
     flags = Flags.of(convert_imageset)
     _add_image_flags(flags, "'path label'")
+    flags.flag("scaled_decode", False, SCALED)
     args = flags.parse(argv)
     left_out = _LeftOut()
     n_records = imageset.convert_imageset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, _image_options(args, left_out),

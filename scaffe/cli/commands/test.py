@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
     flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
     add_decode_flag(flags)
     flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
+    flags.flag("scaled_decode", False, "decode JPEGs that ImageData makes smaller at 1/2, 1/4 or 1/8")
     add_flags(flags)
     add_memory_flags(flags)
     flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
@@ -94,7 +95,8 @@ def _test_detection(communicator: Communicator, net: Net, passes: Inference, n_i
 def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
     made_in = param_memory(options, kernels)
-    reading = Decoding.of(options, kernels).options(bad.reader_options(AUTO, most_readers(communicator, kernels)))
+    reading = Decoding.of(options, kernels).options(
+        bad.reader_options(AUTO, most_readers(communicator, kernels), options.scaled_decode))
     net = net_from_file(options.model, selection, kernels, share, reading, Compute.of(options).dtype, made_in)
     for path in listed(options.weights) or [""]:
         load_weights(net, path)

@@ -88,6 +88,7 @@ def _flags() -> Flags:
                kind=whole(1, MOST_THREADS, auto=AUTO))
     add_decode_flag(flags)
     flags.count("skip_bad_records", "unreadable records to pass over")
+    flags.flag("scaled_decode", False, "decode JPEGs that ImageData makes smaller at 1/2, 1/4 or 1/8")
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
     flags.flag("sighup_effect", "snapshot", f"what SIGHUP does: {EFFECT}", choices=EFFECTS, metavar="WHAT")

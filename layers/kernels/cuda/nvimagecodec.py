@@ -20,7 +20,7 @@ Decode = Callable[[Sequence[np.ndarray], Any], Sequence[Any]]
 """(JPEG files, uint8, 1-D; stream) -> for each file its image, uint8 (height, width, 3), blue first, on the current
 device in order behind the stream; or None. An image has ``__cuda_array_interface__``, and its memory lasts as long."""
 
-INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]', or -cu13, as the driver has it"
+INSTALL = "pip install 'nvidia-nvimgcodec-cu12[nvjpeg]>=0.9', or -cu13, as the driver has it"
 THREADS = 1  # of a decoder's own: each reader thread has a decoder
 LIKE_LIBJPEG = ":fancy_upsampling=1"  # colours between samples are interpolated
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -34,10 +35,9 @@ def maker() -> Callable[[], Decode]:
 def _module() -> ModuleType:
     os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")  # else it tells of every format that it lacks a library for
     try:
-        from nvidia import nvimgcodec
+        found = import_module("nvidia.nvimgcodec")
     except ImportError as error:
         raise LayerError(f"nvidia.nvimgcodec cannot be imported ({device.first_line(error)}): {INSTALL}") from None
-    found: ModuleType = nvimgcodec
     if not hasattr(found, "SampleFormat"):
         raise LayerError(f"nvidia.nvimgcodec {getattr(found, '__version__', '')} is older than 0.9: {INSTALL}")
     return found

@@ -88,7 +88,8 @@ class _Reader:
                 return options.device
             self._files = None
         if options.on_host is not None:
-            options.on_host("its batches are not made of plain JPEG files in colour, cropped and not resized")
+            options.on_host("its batches are not made of plain JPEG files in colour, cropped and not resized"
+                            if options.gives_pixels else "it reads its batches in portions")
         return None
 
     def usual_shape(self, records: np.ndarray) -> Shape:

@@ -24,6 +24,11 @@ def add_decode_flag(flags: Flags) -> None:
     flags.flag("decode", HOST, "where JPEG files are decoded", choices=(HOST, GPU))
 
 
+def on_host(options: Namespace) -> Namespace:
+    """The same options for a net that is made to look at, which decodes on the host and says nothing of it."""
+    return Namespace(**vars(options) | {"decode": HOST})
+
+
 class Decoding:
     """Where one run's images are decoded; says once why that is not where ``-decode gpu`` wants it.
 

@@ -19,7 +19,7 @@ from scaffe.memory.options import backed_memory, check_debug_info
 from scaffe.memory.problem.activations import pass_diffs, reuse_activations
 from scaffe.memory.run.testing_nets import place_own_parameters
 from scaffe.nets import graph
-from scaffe.nets.decoding import Decoding
+from scaffe.nets.decoding import Decoding, on_host
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
@@ -109,7 +109,7 @@ def _backend(communicator: Communicator, param: Any, options: Namespace, role: R
     shared = threads_per_rank(communicator, max(options.threads, 0))
     kernels = together(communicator, lambda: load_kernels(shared, compute))
     if can_measure(options, role, kernels):
-        trial = NetMaker(param, options, kernels, Stream(param.random_seed), role.share)
+        trial = NetMaker(param, on_host(options), kernels, Stream(param.random_seed), role.share)
         choose(communicator, kernels, trial.train_net)
     return compute, kernels
 

@@ -45,15 +45,16 @@ class ImageDecoder:
         stream = self._stream()
         try:
             self._own.decode = self._own.decode or self._make()
-            images = list(self._own.decode(files, stream))
+            images = list(self._own.decode(files, stream))  # kept until their parts are copied
+            lie = [_lies(image, size) for image, size in zip(images, sizes.tolist(), strict=True)]
         except Exception as error:  # of classes that only the decoder's package knows; the host decodes then
             self.trouble = self.trouble or device.first_line(error)
             return np.zeros(len(files), bool)
-        found = np.array([_is_image(image, size) for image, size in zip(images, sizes.tolist(), strict=True)], bool)
+        found = np.array([address > 0 for address, _ in lie], bool)
         if found.any():
             with stream:
-                self._take(images, places, rows, found, out)
-                stream.synchronize()  # then the images may go
+                self._take(np.array(lie, np.int64)[found], places[found], rows[found], out)
+                stream.synchronize()  # then the images may go, and the batch be given
         return found
 
     def upload(self, pixels: np.ndarray, out: Any) -> None:
@@ -74,30 +75,22 @@ class ImageDecoder:
             self._own.stream = device.stream()
         return self._own.stream
 
-    def _take(self, images: Sequence[Any], places: np.ndarray, rows: np.ndarray, found: np.ndarray, out: Any) -> None:
-        """Queue the copy of the images' parts on the current stream."""
+    def _take(self, lie: np.ndarray, places: np.ndarray, rows: np.ndarray, out: Any) -> None:
+        """Queue the copy of parts of images, of which ``lie`` has address and row pitch, on the current stream."""
         _, height, width, n_channels = out.shape
-        table = np.empty((int(found.sum()), 3), np.int64)
-        for at, i in enumerate(np.flatnonzero(found).tolist()):
-            address, pitch = _lies(images[i])
-            table[at] = address + int(places[i, 0]) * pitch + int(places[i, 1]) * n_channels, pitch, rows[i]
-        grid = (min(height, MOST_BLOCKS), len(table))
+        table = np.column_stack([lie[:, 0] + places[:, 0] * lie[:, 1] + places[:, 1] * n_channels, lie[:, 1], rows])
         kernel("conversion", "take_parts", np.dtype(np.float32))(
-            grid, (THREADS,), (device.load().asarray(table), out, np.int32(height), np.int32(width * n_channels)))
+            (min(height, MOST_BLOCKS), len(table)), (THREADS,),
+            (device.load().asarray(table), out, np.int32(height), np.int32(width * n_channels)))
 
 
-def _is_image(image: Any, size: Sequence[int]) -> bool:
-    """Whether an image is there and as expected: of that height and width, three channels, rows without gaps."""
+def _lies(image: Any, size: Sequence[int]) -> tuple[int, int]:
+    """An image's address, and the bytes from one row to the next; zeros if there is none of that height and width with
+    three channels and no gaps within a row."""
     if image is None:
-        return False
+        return 0, 0
     interface = image.__cuda_array_interface__
-    shape, strides = interface["shape"], interface.get("strides")
-    return (tuple(shape) == (*size, 3) and interface["typestr"] == BYTE.str
-            and (strides is None or tuple(strides[1:]) == (3, 1)))
-
-
-def _lies(image: Any) -> tuple[int, int]:
-    """An image's address, and the bytes from one row to the next."""
-    interface = image.__cuda_array_interface__
-    strides = interface.get("strides")
-    return interface["data"][0], interface["shape"][1] * 3 if strides is None else strides[0]
+    shape, strides = tuple(interface["shape"]), interface.get("strides") or (3 * size[1], 3, 1)
+    if shape != (*size, 3) or interface["typestr"] != BYTE.str or tuple(strides[1:]) != (3, 1):
+        return 0, 0
+    return interface["data"][0], strides[0]

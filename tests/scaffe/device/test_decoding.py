@@ -9,10 +9,14 @@ import pytest
 from scaffe.cli import main as cli
 from scaffe.data.convert.leveldb_writer import write_leveldb
 from scaffe.data.convert.writers import write_lmdb
-from scaffe.data.feeds.feed import ReaderOptions
+from scaffe.data.feeds.feed import Plan, ReaderOptions
+from scaffe.data.feeds.image_feed import image_feed
 from scaffe.data.feeds.layer_feed import open_layer_feed
+from scaffe.data.order.orders import InOrder
 from scaffe.data.order.share import TRAIN, Share
 from scaffe.data.records.datum import encode_file, encode_floats, encode_image
+from scaffe.data.records.transform import Transform, TransformOptions
+from scaffe.data.sources.database import open_database
 from scaffe.errors import DataError
 from scaffe.layers.kernels import cuda
 from scaffe.proto import caffe_pb2
@@ -214,6 +218,18 @@ def test_layers_that_cannot_decode_there_say_why(text, why, tmp_path):
     assert len(said) == 1 and why in said[0]
 
 
+def test_a_rank_without_samples(tmp_path):
+    """More ranks than a batch has samples."""
+    write_lmdb(tmp_path / "db", records())
+    source = open_database("db")
+    plan = Plan(iter([np.zeros(0, np.int64)] * 3), 0, InOrder(source.n_records))
+    feed = image_feed(source, plan, Transform(TransformOptions(crop_size=14)),
+                      options=ReaderOptions(2, gives_pixels=True, device=cuda.image_decoder()))
+    for _ in range(3):
+        assert [array.shape for array in feed.next()] == [(0, 14, 14, 3), (0,), (0, 3)]
+    feed.close()
+
+
 def test_closing_in_the_middle_hangs_nothing(tmp_path):
     write_lmdb(tmp_path / "db", records(mixed=True))
     for n in range(4):
@@ -276,7 +292,7 @@ def test_without_a_decoder_one_line_says_why(train, monkeypatch):
     text, found = train("-gpu", "0", "-decode", "gpu")
     assert found == expected
     assert len(told(text)) == 1 and "nvidia.nvimgcodec cannot be imported" in text
-    text, _ = train("-decode", "gpu")
+    text, _ = train("-decode", "gpu", "-threads", "auto")  # whose trial says nothing
     assert len(told(text)) == 1 and "the net computes on the CPU" in text
 
 

@@ -52,9 +52,13 @@ class ImageDecoder:
             return np.zeros(len(files), bool)
         found = np.array([address > 0 for address, _ in lie], bool)
         if found.any():
-            with stream:
+            before = device.current_stream()
+            stream.use()  # CuPy's `with stream` would forget what `use` has chosen before
+            try:
                 self._take(np.array(lie, np.int64)[found], places[found], rows[found], out)
-                stream.synchronize()  # then the images may go, and the batch be given
+            finally:
+                before.use()
+            stream.synchronize()  # then the images may go, and the batch be given
         return found
 
     def upload(self, pixels: np.ndarray, out: Any) -> None:

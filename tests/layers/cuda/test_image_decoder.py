@@ -13,7 +13,7 @@ import pytest
 
 from scaffe.data.records.decode import Colour, decode
 from scaffe.errors import LayerError
-from scaffe.layers.kernels import cpu, cuda
+from scaffe.layers.kernels import cpu, cuda, device
 from tests import pretend
 from tests.pretend import nvimgcodec
 
@@ -113,6 +113,15 @@ def test_each_thread_decodes_with_its_own_on_the_nets_device(cp: Any) -> None:
     assert not wrong and not decoder.trouble
     assert set(nvimgcodec.Settings.threads) == {"r0", "r1", "r2", "r3"}
     assert nvimgcodec.Settings.devices == {1}
+
+
+def test_the_threads_stream_stays_its_current_one(cp: Any) -> None:
+    files, sizes = files_of(1)
+    decoder, stream = cuda.image_decoder(), device.compute_stream()
+    out = decoder.empty(CROP * CROP * 3).reshape(1, CROP, CROP, 3)
+    stream.use()
+    assert decoder.decode(files, sizes, np.zeros((1, 2), np.int64), np.zeros(1, np.int64), out).all()
+    assert device.current_stream() == stream
 
 
 def test_pixels_of_the_host_are_there_when_upload_returns(cp: Any) -> None:

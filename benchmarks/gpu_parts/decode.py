@@ -34,7 +34,7 @@ from scaffe.data.sources.lmdb import LmdbSource  # noqa: E402
 from scaffe.errors import LayerError  # noqa: E402
 from scaffe.layers.kernels import cuda, device  # noqa: E402
 
-BATCH, DEPTH, N_RECORDS = 256, 4, 1024
+DEPTH = 4
 SAMPLINGS = {"444": 0x111111, "422": 0x211111, "420": 0x221111}  # OpenCV's numbers
 
 
@@ -68,15 +68,15 @@ def differences(decoder: Any, n_images: int) -> Iterator[dict[str, Any]]:
                "above_2": float((all_of > 2).mean()), "trouble": decoder.trouble}
 
 
-def open_feed(folder: Path, n_threads: int, device: Any) -> Feed:
+def open_feed(folder: Path, n_threads: int, device: Any, batch: int) -> Feed:
     """As the trainer has it."""
     source, options = LmdbSource(folder / "jpeg"), TransformOptions(SCALE, True, CROP, (MEAN,), random_crop=True)
-    plan = Plan(visits_in_training(BATCH, 0, 1), BATCH, InOrder(source.n_records))
+    plan = Plan(visits_in_training(batch, 0, 1), batch, InOrder(source.n_records))
     reading = ReaderOptions(n_threads, allocate=cuda.batch_allocator(), gives_pixels=True, device=device)
     return image_feed(source, plan, Transform(options), DEPTH, reading)
 
 
-def rate(feed: Feed, seconds: float) -> float:
+def rate(feed: Feed, seconds: float, batch: int) -> float:
     """Images a second, after the batches that are made ahead."""
     for _ in range(DEPTH + 2):
         feed.next()
@@ -84,7 +84,7 @@ def rate(feed: Feed, seconds: float) -> float:
     while time.perf_counter() - start < seconds or not n_batches:
         feed.next()
         n_batches += 1
-    found = n_batches * BATCH / (time.perf_counter() - start)
+    found = n_batches * batch / (time.perf_counter() - start)
     feed.close()
     return found
 
@@ -95,7 +95,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200, help="whose pixels are compared")
     parser.add_argument("--seconds", type=float, default=1.5, help="of each rate")
     parser.add_argument("--readers", default="1,2,4,8,14")
-    parser.add_argument("--records", type=int, default=N_RECORDS, help="in the LMDB")
+    parser.add_argument("--records", type=int, default=1024, help="in the LMDB")
+    parser.add_argument("--batch", type=int, default=256)
     options = parser.parse_args()
     device.load()
     try:
@@ -108,9 +109,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_files(Path(folder), options.records)
         for place, n_threads in product(("gpu", "host"), map(int, options.readers.split(","))):
-            feed = open_feed(Path(folder), n_threads, decoder if place == "gpu" else None)
-            row = {"what": f"-decode {place}, {n_threads} readers", "images_per_second": rate(feed, options.seconds)}
-            print(json.dumps(row | {"trouble": decoder.trouble}), flush=True)
+            feed = open_feed(Path(folder), n_threads, decoder if place == "gpu" else None, options.batch)
+            found = rate(feed, options.seconds, options.batch)
+            print(json.dumps({"what": f"-decode {place}, {n_threads} readers", "images_per_second": found,
+                              "trouble": decoder.trouble}), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ NotImplementedError, never answers something made up.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
@@ -42,8 +41,6 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "cudnn", cudnn.module() if with_cudnn else None)
-    if importlib.util.find_spec("nvidia") is None:
-        monkeypatch.setitem(sys.modules, "nvidia", ModuleType("nvidia"))
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", nvimgcodec.module() if with_decoder else None)
     contexts.forget()
     queue.forget()

@@ -24,7 +24,7 @@ def test_decoding_is_compared_and_timed(tmp_path):
     pytest.importorskip("cv2")
     file = tmp_path / "gpu.json"
     done = bench("--json", str(file), "--parts", "decode",
-                 "--decode=--images 6 --records 12 --readers 1,2 --seconds 0.01")
+                 "--decode=--images 6 --records 12 --batch 4 --readers 1,2 --seconds 0.01")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(file.read_text())["decode"]
     assert [row["what"] for row in rows] == ["pixels 444", "pixels 422", "pixels 420", "-decode gpu, 1 readers",

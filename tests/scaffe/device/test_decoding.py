@@ -118,6 +118,15 @@ def test_images_of_several_sizes_in_a_batch(tmp_path):
     check_same(f"{DB} {CROP}")
 
 
+def test_memory_on_the_device_is_counted(tmp_path):
+    write_lmdb(tmp_path / "db", records())
+    for on_device, n_bytes in ((False, 0), (True, 3 * BATCH * 14 * 14 * 3)):
+        feed = feed_of(f"{DB} {CROP}", on_device)
+        assert feed.device_bytes == n_bytes
+        assert feed.batch_bytes == BATCH * (14 * 14 * 3 + 4 + 3 * 4)
+        feed.close()
+
+
 def test_a_batch_of_one_image_takes_its_size(tmp_path):
     write_lmdb(tmp_path / "db", records(mixed=True, sizes=((20, 24), (15, 40), (60, 50))))
     check_same(DB, batch=1)

@@ -12,7 +12,6 @@ import numpy as np
 from scaffe.data.convert.writers import writer_of
 from scaffe.data.records.datum import FLOAT, FLOAT_DATA
 from scaffe.errors import UserError
-from scaffe.layers.base.blob import Blob
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
@@ -51,7 +50,7 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     for folder in folders:
         if Path(folder).exists():
             raise UserError(f"{folder}: exists already")
-    write, passes = writer_of(backend), Inference(net, shown=blobs)
+    write, passes, to_host = writer_of(backend), Inference(net, shown=blobs), net.context.kernels.to_host
     queues: list[Queue[Rows]] = [Queue(MOST_WAITING) for _ in blobs]
     with ThreadPoolExecutor(len(blobs)) as pool:
         writers = [pool.submit(write, folder, _records(queue), False)
@@ -61,7 +60,7 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
             for _ in range(n_batches):
                 passes.forward()
                 for name, queue, writer in zip(blobs, queues, writers, strict=True):
-                    _put(queue, _rows(net.blobs[name]), writer)
+                    _put(queue, _rows(to_host(net.blobs[name].data)), writer)
             last = END
         finally:
             for queue, writer in zip(queues, writers, strict=True):
@@ -69,11 +68,11 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     return [writer.result() for writer in writers]
 
 
-def _rows(blob: Blob) -> np.ndarray:
-    """A copy of the blob's values, each of its rows as a Datum's three axes."""
-    if blob.ndim > 4:
-        raise UserError(f"a Datum has no place for a blob of shape {blob.shape}; at most 4 axes fit")
-    return np.array(blob.data, np.float32, order="C").reshape((*blob.shape, 1, 1, 1, 1)[:4])
+def _rows(values: np.ndarray) -> np.ndarray:
+    """A copy of a blob's values, each of its rows as a Datum's three axes."""
+    if values.ndim > 4:
+        raise UserError(f"a Datum has no place for a blob of shape {values.shape}; at most 4 axes fit")
+    return np.array(values, np.float32, order="C").reshape((*values.shape, 1, 1, 1, 1)[:4])
 
 
 def _records(queue: Queue[Rows]) -> Iterator[Record]:
@@ -93,7 +92,7 @@ def _records(queue: Queue[Rows]) -> Iterator[Record]:
 
 
 def _put(queue: Queue[Rows], rows: Rows, writer: Future[int]) -> None:
-    """Queue what one pass gave. If the writer has ended, raise its error, except for the last entry, so that all end."""
+    """Queue what one pass gave. If the writer has ended, raise its error, unless this is the last entry."""
     while not writer.done():
         try:
             queue.put(rows, timeout=WAIT_SECONDS)

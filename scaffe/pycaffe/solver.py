@@ -71,8 +71,8 @@ class Solver:
         n_threads = threads_per_rank(communicator, process.chosen_threads())
         kernels, self.param.random_seed = process.kernels(n_threads), seed
         maker = NetMaker(self.param, Namespace(**OPTIONS, precision=process.precision()), kernels, process.stream(),
-                         Share(communicator.rank, communicator.n_ranks),
-                         most_readers=most_readers(communicator, kernels))
+                         Share(communicator.rank, communicator.n_ranks))
+        maker.most_readers = most_readers(communicator, kernels)
         net = together(communicator, maker.train_net)
         tests = together(communicator, lambda: maker.test_nets(net))
         for path in initial_weights("", self.param):

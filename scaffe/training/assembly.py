@@ -62,8 +62,8 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels, rank))
     if in_arena and role.division is None:
         backed = StagedOnHost()  # until it is known what the device has room for
-    maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed,
-                     most_readers=most_readers(communicator, kernels))
+    maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
+    maker.most_readers = most_readers(communicator, kernels)
     net = _train_net(communicator, maker, role.division)
     tests = together(communicator, lambda: maker.test_nets(net))
     if in_arena:
@@ -162,12 +162,12 @@ class NetMaker:
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
         bad: the records that the nets' readers skipped.
+        most_readers: reader threads that this rank has room for.
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,
-                 division: Division | None = None, fills: bool = True, backed: ParamMemory | None = None,
-                 most_readers: int = 1) -> None:
-        self._division, self._fills, self.backed, self._most_readers = division, fills, backed, most_readers
+                 division: Division | None = None, fills: bool = True, backed: ParamMemory | None = None) -> None:
+        self._division, self._fills, self.backed, self.most_readers = division, fills, backed, 1
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
@@ -201,7 +201,7 @@ class NetMaker:
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
-        reading = self._decoding.options(self.bad.reader_options(self.options.readers, self._most_readers,
+        reading = self._decoding.options(self.bad.reader_options(self.options.readers, self.most_readers,
                                                                  vars(self.options).get("scaled_decode", False)))
         context = make_context(self.kernels, self.rng, share, self.param.random_seed, reading,
                                Compute.of(self.options).dtype)

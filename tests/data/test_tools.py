@@ -1,11 +1,16 @@
 """Caffe's data tools, end to end on small files."""
 
+from dataclasses import replace
+
 import lmdb
 import numpy as np
 import pytest
 
 from scaffe.cli.commands.convert_images import convert_imageset
 from scaffe.cli.commands.convert_records import compute_image_mean, convert_cifar_data
+from scaffe.data.convert import imageset
+from scaffe.data.convert.imageset import ImagesetOptions
+from scaffe.data.convert.writers import write_lmdb
 from scaffe.data.sources.lmdb import LmdbSource
 from scaffe.errors import DataError, UsageError
 from scaffe.proto import caffe_pb2
@@ -119,6 +124,26 @@ def test_files_are_kept_whole_where_asked(pictures):
 def test_files_are_made_anew_in_another_kind(pictures):
     for key, message in convert(pictures, "-encode_type=png", "-resize_height=5", "-resize_width=5"):
         assert message.encoded and message.data[:4] == b"\x89PNG", key
+
+
+@pytest.mark.parametrize("options", [{}, {"encoded": True}, {"grey": True, "height": 7, "width": 5, "shuffle": True}])
+def test_files_do_not_depend_on_the_number_of_threads(tmp_path, options):
+    """Byte for byte: the records that one thread makes one by one, written by 1,000 and 64 MB."""
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    for i, image in enumerate(unlike_images(40, (12, 10, 3))):
+        cv2.imwrite(str(tmp_path / f"{i}.png"), image)
+    names = [f"{i % 41}.png" for i in range(1300)]  # the last of them does not exist
+    (tmp_path / "list.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(names)))
+    root, made = f"{tmp_path}/", ImagesetOptions(**options, on_bad=str)
+    one = imageset._RecordMaker(root, made)
+    records = (one.make((i, names[line], int(line))) for i, line in enumerate(made.order(len(names))))
+    write_lmdb(tmp_path / "naive", [record[:2] for record in records if record])
+    expected = (tmp_path / "naive/data.mdb").read_bytes()
+    for n_threads in (1, 2, 7):
+        n_records = imageset.convert_imageset(root, tmp_path / "list.txt", tmp_path / "db",
+                                              replace(made, n_threads=n_threads), force=True)
+        assert n_records == sum(name != "40.png" for name in names)
+        assert (tmp_path / "db/data.mdb").read_bytes() == expected
 
 
 @pytest.mark.parametrize("kind", ["\udcff", "p\udce9g", "pngé", "none"])

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 
 def _extract(options: Namespace) -> int:
-    from scaffe.data.feeds.layer_feed import Share
+    from scaffe.data.feeds.layer_feed import ReaderOptions, Share
     from scaffe.memory.run.limited_passes import limit_forward
     from scaffe.nets.devices import Compute, load_kernels
     from scaffe.nets.setup import PHASES, Selection, net_from_file
@@ -43,7 +43,8 @@ def _extract(options: Namespace) -> int:
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
     kernels = load_kernels(threads.n_threads(), compute)
     made_in = param_memory(options, kernels)
-    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=made_in)
+    readers = ReaderOptions(most_threads=threads.most_readers(1, kernels.PLACE != "host"))
+    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), readers, compute.dtype, made_in)
     try:
         load_weights(net, options.weights)
         names = options.blobs.split(",")

@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py [--json FILE] [--peer PYTHON_WITH_TORCH] [--seconds N] [--parts nets,ranks,...]
 
-Parts, in this order: `update` (the fused update kernels against the card's own copies), `collectives`
+Parts, in this order: `update` (the fused update kernels against the card's own copies), `decode` (JPEG files decoded
+on the card, their pixels against the host's, and images/s of readers both ways), `collectives`
 (benchmarks/gpu_collectives.py), `ranks` (strategies with ranks that share the card), `nets` (images/s of training
 beside PyTorch with channels_last and cudnn.benchmark; what torch.compile takes minutes for comes last, with its
 reduce-overhead mode). A part that fails says why in its place, and the next one runs; what the time no longer allows
@@ -33,7 +34,7 @@ from scaffe.layers.kernels import device  # noqa: E402
 
 WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
 LAST_WORDS = 400  # characters of what a failed command said
-LIMITS = {"update": 60, "ours": 150, "peer": 120, "ranks": 90, "collectives": 100}  # seconds
+LIMITS = {"update": 60, "decode": 60, "ours": 150, "peer": 120, "ranks": 90, "collectives": 100}  # seconds
 
 
 class Run:
@@ -88,6 +89,16 @@ def update(run: Run) -> None:
         rate, share = row.get("bytes_per_second", 0), row.get("share_of_nominal", 0)
         run.keep("update", row, f"{row.get('rule', ''):9s} {rate / 1e9:7.0f} GB/s, {share:.2f} of the card's nominal "
                                 f"bandwidth, {row.get('share_of_copy', 1):.2f} of a copy's")
+
+
+def decode(run: Run) -> None:
+    """JPEG files decoded on the card and on the host."""
+    command = python(FETCHED / "gpu_parts" / "decode.py", *run.options.decode.split())
+    for row in run.rows("decoding", "decode", command):
+        said = row.get("missing") or (f"{row['images_per_second']:9.0f} images/s" if "images_per_second" in row else
+                                      f"{row.get('decoded')} of {row.get('files')} files, largest difference "
+                                      f"{row.get('largest')}, mean {row.get('mean', 0):.3f}")
+        run.keep("decode", row, f"{row.get('what', ''):24s} {said}")
 
 
 def nets(run: Run) -> None:
@@ -178,7 +189,8 @@ def collectives(run: Run) -> None:
             run.keep("collectives", {"what": what, "missing": why}, f"{what}: {why}")
 
 
-PARTS: dict[str, Callable[[Run], None]] = {"update": update, "collectives": collectives, "ranks": ranks, "nets": nets}
+PARTS: dict[str, Callable[[Run], None]] = {"update": update, "decode": decode, "collectives": collectives,
+                                           "ranks": ranks, "nets": nets}
 
 
 def find_peer() -> str:
@@ -200,6 +212,7 @@ def main() -> int:
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--steps", type=int, default=10, help="that the ranks are timed for")
     parser.add_argument("--elems", type=int, default=1 << 26, help="parameters that an update kernel updates")
+    parser.add_argument("--decode", default="", help="flags of gpu_parts/decode.py")
     parser.add_argument("--round-seconds", type=float, default=3.0, help="of measuring one net one way")
     parser.add_argument("-m", "--message-size", default="1048576:268435456")
     options = parser.parse_args()

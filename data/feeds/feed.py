@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe import forking
+from scaffe.data.feeds.files_on_device import PixelDevice
 from scaffe.data.feeds.prefetch import Maker, Prefetcher
 from scaffe.data.records.transform import PixelChange
 from scaffe.errors import DataError
@@ -70,6 +71,8 @@ class ReaderOptions:
         gives_pixels: whether a batch may be cropped pixels, a byte each, which ``Feed.change`` then makes floats of.
         scaled_decode: decode JPEG files that a layer makes smaller at a half, a fourth or an eighth of their size.
         on_choice: called once with a sentence that says how many readers were chosen.
+        device: where image files are to be decoded, and batches of pixels then lie; None: on the host.
+        on_host: called with a line that says why files are decoded on the host though there is a ``device``.
     """
 
     n_threads: int = 1
@@ -80,6 +83,8 @@ class ReaderOptions:
     gives_pixels: bool = False
     scaled_decode: bool = False
     on_choice: Callable[[str], None] | None = None
+    device: PixelDevice | None = None
+    on_host: Callable[[str], None] | None = None
 
 
 class Slot(Protocol):
@@ -99,19 +104,25 @@ class Feed:
         close: called when the reader threads have ended.
         n_records: how many samples the source has; 0 if one pass over them means nothing.
         change: how to convert pixels to floats; None: all batches are floats.
+        device: where batches of pixels lie; None: on the host.
+        on_trouble: called once with what the device's decoder has raised.
 
     Attributes:
         shapes, n_records, change: as given.
         n_batches: batches held at a time: the prefetched ones, and the one in use.
         batch_bytes: bytes of a batch at first; one with longer samples, or with floats for pixels, takes more.
+        device_bytes: of all batches that are held, on a device.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
-                 close: Callable[[], None], n_records: int = 0, change: PixelChange | None = None) -> None:
+                 close: Callable[[], None], n_records: int = 0, change: PixelChange | None = None,
+                 device: PixelDevice | None = None, on_trouble: Callable[[str], None] | None = None) -> None:
         self.shapes, self.n_records, self.change = list(shapes), n_records, change
         self._prefetcher, self._close = prefetcher, close
         self.n_batches = len(prefetcher.slots)
         self.batch_bytes = sum(array.nbytes for array in prefetcher.slots[0].arrays)
+        self._device, self._on_trouble = device, on_trouble
+        self.device_bytes = self.n_batches * prefetcher.slots[0].arrays[0].nbytes if device is not None else 0
 
     def next(self) -> tuple[np.ndarray, ...]:
         """The next batch.
@@ -120,12 +131,15 @@ class Feed:
             One float32 array for each top, valid until the next call. Images are in storage order,
             (n, height, width, channels). With one image a batch, its size may differ from ``shapes``. Where ``change``
             is given, images may be uint8; then a third array, int32 (n, 3), has each crop's first row and column, and 1
-            for an image that is to be mirrored.
+            for an image that is to be mirrored. uint8 images lie in the memory of the ``device`` if the feed has one.
 
         Raises:
             DataError: a record cannot be read or does not fit. The feed gives no more batches then.
         """
         slot: Slot = self._prefetcher.next()
+        if self._device is not None and self._device.trouble and self._on_trouble is not None:
+            self._on_trouble(self._device.trouble)
+            self._on_trouble = None
         return slot.arrays
 
     def close(self) -> None:

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, plain_memory, prefetcher
+from scaffe.data.feeds.files_on_device import CHANNELS, FilesOnDevice, PixelDevice
 from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch
 from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.order.share import Draws
 from scaffe.data.records.transform import PixelChange, Transform
-from scaffe.data.sources.source import Run, Shape, Source
+from scaffe.data.sources.source import FileSource, Run, Shape, Source
 from scaffe.errors import DataError
 
 FIRST_LOOKS = 9  # records that decide a net's input shape if bad records are tolerated: the first may be bad
+FILES_LOOKED_AT = 32  # records, one of which must be a file that a device can decode
 Job = tuple[np.ndarray, np.ndarray]  # record numbers and their random numbers
 
 
@@ -43,18 +45,19 @@ def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
     reader = _Reader(source, transform, options)
     n_looked_at = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
     shape = reader.shape = reader.usual_shape(plan.order.records(np.arange(n_looked_at)))
-    n, allocate = plan.batch_elems, options.allocate or plain_memory
+    device, allocate, n = reader.decode_on(options), options.allocate or plain_memory, plan.batch_elems
     draws, order = Draws(plan.seed, transform.draws_per_visit), plan.order
     jobs = ((order.records(visits), draws.take(visits)) for visits in plan.visits)
     maker = Maker(reader.fill, job_rows, reader.begin, reader.finish)
-    readers = prefetcher(jobs, maker, lambda: image_batch(n, shape, allocate, reader.change is not None),
+    readers = prefetcher(jobs, maker, lambda: image_batch(n, shape, allocate, reader.change is not None, device),
                          [(n, *shape)], depth, options)
-    return Feed([(n, *shape), (n,)], readers, source.close, source.n_records, reader.change)
+    return Feed([(n, *shape), (n,)], readers, source.close, source.n_records, reader.change, device, options.on_host)
 
 
-def image_batch(n: int, shape: Shape, allocate: Allocate, gives_pixels: bool = False) -> PixelBatch:
+def image_batch(n: int, shape: Shape, allocate: Allocate, gives_pixels: bool = False,
+                device: PixelDevice | None = None) -> PixelBatch:
     """The buffer of a batch of n images of a shape (channels, height, width)."""
-    batch = PixelBatch(n, allocate, gives_pixels)
+    batch = PixelBatch(n, allocate, gives_pixels, device)
     batch.take_shape(_storage(n, shape))
     return batch
 
@@ -73,6 +76,21 @@ class _Reader:
         self.shape: Shape = (0, 0, 0)
         self.change: PixelChange | None = None
         self._gives_pixels, self._n_channels = options.gives_pixels, 0
+        self._files: FilesOnDevice | None = None
+
+    def decode_on(self, options: ReaderOptions) -> PixelDevice | None:
+        """Decode on the options' device; None, with a line that says why, where batches cannot be made there."""
+        if options.device is None:
+            return None
+        if self.change is not None and self._n_channels == CHANNELS and isinstance(self._source, FileSource):
+            self._files = FilesOnDevice(self._source, self._transform, options.device)
+            if self._files.any_of(np.arange(min(FILES_LOOKED_AT, self._source.n_records))):
+                return options.device
+            self._files = None
+        if options.on_host is not None:
+            options.on_host("its batches are not made of plain JPEG files in colour, cropped and not resized"
+                            if options.gives_pixels else "it reads its batches in portions")
+        return None
 
     def usual_shape(self, records: np.ndarray) -> Shape:
         """The shape that most of these records have after the transformation; in a tie, the feed's own.
@@ -152,6 +170,15 @@ class _Reader:
     def _fill_from(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch, place: int,
                    takes_shape: bool) -> None:
         """Write the samples of these records from ``place`` on; ``takes_shape``: the first sets its shape."""
+        if self._files is None or not batch.holds_pixels:
+            self._fill_on_host(records, draws, batch, place, takes_shape)
+            return
+        for part in self._files.fill(records, draws, batch, place, takes_shape):
+            self._fill_on_host(records[part], draws[part], batch, place + part.start, takes_shape and part.start == 0)
+            batch.upload(slice(place + part.start, place + part.stop))
+
+    def _fill_on_host(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch, place: int,
+                      takes_shape: bool) -> None:
         done = 0
         for run in self._source.read(records):
             n, at = len(run.starts), place + done

@@ -39,7 +39,10 @@ def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
     Raises:
         DataError: the source cannot be read, or the layer's parameters do not fit it.
     """
-    return _kind_of(param).opener(param, phase, share, draw, options)
+    kind = _kind_of(param)
+    if options.device is not None and options.on_host is not None and not kind.on_device:
+        options.on_host(f"layers of type {param.type} do nothing on a device")
+    return kind.opener(param, phase, share, draw, options)
 
 
 def layer_batch_size(param: Any) -> int:
@@ -163,13 +166,16 @@ def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A type of data layer: the LayerParameter field with its parameters, and the function that opens its feed."""
+    """A type of data layer: the LayerParameter field with its parameters, the function that opens its feed, and whether
+    that can decode on a device."""
 
     field: str
     opener: Callable[[Any, int, Share, Draw, ReaderOptions], Feed]
+    on_device: bool = False
 
 
-_KINDS = {"Data": _Kind("data_param", _open_data), "ImageData": _Kind("image_data_param", _open_image_data),
+_KINDS = {"Data": _Kind("data_param", _open_data, True),
+          "ImageData": _Kind("image_data_param", _open_image_data, True),
           "HDF5Data": _Kind("hdf5_data_param", _open_hdf5_data),
           "WindowData": _Kind("window_data_param", _open_window_data),
           "DenseImageData": _Kind("dense_image_data_param", _open_dense_image_data),

@@ -96,6 +96,18 @@ def datum_runs(content: np.ndarray, spans: np.ndarray, names: Sequence[str], col
         i += max(n_files, 1)
 
 
+def datum_files(content: np.ndarray, spans: np.ndarray, colour: Colour) -> tuple[list[np.ndarray | None], np.ndarray]:
+    """The image files in Datum records, as ``FileSource.files`` gives them; arguments as for ``datum_runs``."""
+    from scaffe.data.kernels import datum_fields as f
+
+    table = np.empty((len(spans), f.N_COLUMNS), np.int64)
+    f.find_fields(content, spans, table)
+    is_file = (table[:, f.STATUS] == 0) & (table[:, f.ENCODED] != 0) & (colour != Colour.GREY)
+    ends = table[:, f.DATA] + table[:, f.N_DATA]
+    return [content[start:end] if found else None for found, start, end in
+            zip(is_file.tolist(), table[:, f.DATA].tolist(), ends.tolist(), strict=True)], table[:, f.LABEL]
+
+
 def _raw(content: np.ndarray, table: np.ndarray, name: str) -> Run:
     """A run of raw pixels, not copied."""
     from scaffe.data.kernels import datum_fields as f

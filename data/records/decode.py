@@ -107,7 +107,7 @@ def decode_scaled(content: np.ndarray, colour: Colour, height: int, width: int) 
         uint8 (height', width', channels), blue first; None if the file is not a plain JPEG of at least twice that size,
         or is damaged.
     """
-    has = _plain_size(content)
+    has = size_of_plain(content)
     divisor = next((n for n in (8, 4, 2) if has[0] >= n * height and has[1] >= n * width), 0)
     if not divisor:
         return None
@@ -115,7 +115,7 @@ def decode_scaled(content: np.ndarray, colour: Colour, height: int, width: int) 
     return _checked(cv2.imdecode(content, getattr(cv2, f"IMREAD_REDUCED_{name}_{divisor}")))
 
 
-def _plain_size(content: np.ndarray) -> tuple[int, int]:
+def size_of_plain(content: np.ndarray) -> tuple[int, int]:
     """Height and width of a plain JPEG file; 0 and 0 of any other."""
     from scaffe.data.kernels.jpeg_header import plain_size
 
@@ -127,7 +127,7 @@ def _plain_size(content: np.ndarray) -> tuple[int, int]:
 
 def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarray | None) -> np.ndarray | None:
     """The image of a plain JPEG file; None if it is no such file, or is damaged."""
-    height, width = _plain_size(content)
+    height, width = size_of_plain(content)
     n_bytes = 3 * height * width
     if not n_bytes or height * width > MOST_PIXELS:
         return None

@@ -124,7 +124,7 @@ class Transform:
             height, width, out = 1, height * width, out.reshape(len(out), 1, height * width, channels)
         strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
         mean, mean_stride = self._mean(channels, width)
-        places = self._places(run.shape, draws)
+        places = self.places(run.shape, draws)
         crop_batch(run.pixels, run.starts, strides, places, mean, (mean_stride, width), self._scale, out)
 
     def gather(self, run: Run, draws: np.ndarray, out: np.ndarray, places: np.ndarray) -> None:
@@ -139,7 +139,7 @@ class Transform:
         from scaffe.data.kernels.images import gather_batch
 
         channels, height, width = run.shape
-        places[:] = self._places(run.shape, draws)
+        places[:] = self.places(run.shape, draws)
         if not self.options.crop_size:  # then an image is one long row
             height, width, out = 1, height * width, out.reshape(len(out), 1, height * width, channels)
         strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
@@ -164,8 +164,16 @@ class Transform:
             row = self._mean_rows[channels] = np.tile(mean_of_channels(self.options.mean_values, channels), width)
         return (row, row), 0
 
-    def _places(self, shape: Shape, draws: np.ndarray) -> np.ndarray:
-        """int64 (n, 3): for each sample the crop's first row, its first column, and 1 if it is mirrored."""
+    def places(self, shape: Shape, draws: np.ndarray) -> np.ndarray:
+        """Where samples are cropped.
+
+        Args:
+            shape: (channels, height, width) of each before it.
+            draws: as for ``apply``.
+
+        Returns:
+            int64 (n, 3): for each the crop's first row, its first column, and 1 if it is mirrored.
+        """
         places = np.zeros((len(draws), 3), np.int64)
         side = self.options.crop_size
         if self.options.mirror:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe.data.records.decode import Colour, check_resize, image_runs, read_image
+from scaffe.data.records.decode import Colour, check_resize, file_bytes, image_runs, read_image
 from scaffe.data.sources.source import Run
 from scaffe.errors import DataError
 from scaffe.input_files import read_text_input
@@ -92,6 +92,18 @@ class ImageListSource:
                               self._scaled)
 
         return image_runs(make, self._labels[records])
+
+    def files(self, records: np.ndarray) -> tuple[list[np.ndarray | None], np.ndarray]:
+        """These files and their labels; no file where images are resized or grey."""
+        return [self._file(record) for record in records.tolist()], self._labels[records]
+
+    def _file(self, record: int) -> np.ndarray | None:
+        if self._height or self._colour != Colour.BGR:
+            return None
+        try:
+            return file_bytes(self.name_of(record))
+        except DataError:  # which ``read`` raises
+            return None
 
     def name_of(self, record: int) -> str:
         """The image's path."""

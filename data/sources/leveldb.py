@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from scaffe import forking
-from scaffe.data.records.datum import datum_runs
+from scaffe.data.records.datum import datum_files, datum_runs
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources import leveldb_format as form
 from scaffe.data.sources.database import database_kind
@@ -58,7 +58,16 @@ class LevelDbSource:
         self.n_records = len(kept)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
-        """The samples of these records, copied into one array. Neighbours in one block unpack it once."""
+        """The samples of these records, copied into one array."""
+        names = [self.name_of(int(record)) for record in records]
+        yield from datum_runs(*self._gathered(records), names, self._colour)
+
+    def files(self, records: np.ndarray) -> tuple[list[np.ndarray | None], np.ndarray]:
+        """The image files in these records, copied into one array, and their labels."""
+        return datum_files(*self._gathered(records), self._colour)
+
+    def _gathered(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Records in one array, and the start and length of each. Neighbours in one block unpack it once."""
         places = self._places[records]
         spans = np.zeros((len(records), 2), np.int64)
         spans[:, 1] = places[:, 4] - places[:, 3]
@@ -70,7 +79,7 @@ class LevelDbSource:
                 last, block = (file, offset), self._block(file, offset, n_bytes)
             gathered[to:to + n] = block[start:end]
         gathered.flags.writeable = False
-        yield from datum_runs(gathered, spans, [self.name_of(int(record)) for record in records], self._colour)
+        return gathered, spans
 
     def value(self, record: int) -> np.ndarray:
         """The bytes of one record, uint8. Raises DataError if the database is damaged there."""

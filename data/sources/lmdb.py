@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.data.records.datum import datum_runs
+from scaffe.data.records.datum import datum_files, datum_runs
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
@@ -179,6 +179,10 @@ class LmdbSource:
         """The samples of these records; one run if all are raw pixels of one shape."""
         spans = self._file.spans(records)
         yield from datum_runs(self._file.bytes, spans, _Names(self, records), self._colour)
+
+    def files(self, records: np.ndarray) -> tuple[list[np.ndarray | None], np.ndarray]:
+        """The image files in these records, which are not copied, and their labels."""
+        return datum_files(self._file.bytes, self._file.spans(records), self._colour)
 
     def value(self, record: int) -> np.ndarray:
         """The bytes of one record, uint8. Raises DataError if the file is damaged there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -66,3 +66,22 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release open files."""
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """A source whose samples may be image files."""
+
+    def files(self, records: np.ndarray) -> tuple[list[np.ndarray | None], np.ndarray]:
+        """The image files of samples that ``read`` does no more with than to decode them, in colour.
+
+        Args:
+            records: int64 (n,), record numbers.
+
+        Returns:
+            for each its file, uint8, 1-D, or None for a sample that is something else or cannot be read; and the labels
+            (n,), which count where there is a file.
+
+        Raises:
+            DataError: the records cannot be read.
+        """

@@ -73,6 +73,11 @@ class Data(Layer):
         """Bytes of all batches that the feed holds at a time."""
         return int(self.feed.n_batches) * self.batch_bytes
 
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of those batches where they lie on a device."""
+        return int(getattr(self.feed, "device_bytes", 0))
+
     def close(self) -> None:
         """Close the feed, which stops its readers."""
         self.feed.close()

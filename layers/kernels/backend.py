@@ -109,8 +109,12 @@ class Backend(Protocol):
 
         ``staging`` moves batches from this memory to the backend's without another copy on the host."""
 
-    def staging(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> Staging:
-        """A ``Staging`` of the batches that ``next_batch`` returns in host memory."""
+    def image_decoder(self) -> Any:
+        """A decoder of image files into the backend's memory: a ``data.feeds.files_on_device.PixelDevice``. Raises
+        LayerError, which says why, if there is none."""
+
+    def staging(self, next_batch: Callable[[], Sequence[Array]]) -> Staging:
+        """A ``Staging`` of the batches that ``next_batch`` returns in host memory, or in that of ``image_decoder``."""
 
     def maker(self, layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
         """The constructor, (param, context) → Layer, of a layer with these blobs in a net of ``dtype`` on this backend:

@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
             context.rng.skip(1)
             return int(common.draw(1)[0])
 
-        reading = replace(options, allocate=options.allocate or context.kernels.batch_allocator())
+        on_host = options.on_host and partial(_of_layer, param.name, options.on_host)
+        reading = replace(options, allocate=options.allocate or context.kernels.batch_allocator(), on_host=on_host)
         if context.phase == TRAIN and share.portion is not None:
             return PortionFeed(_anywhere(param, draw, reading), share.portion or batch_size, share.cache_bytes)
         if context.phase == TRAIN and (fault := share.fault(batch_size)):
@@ -54,6 +56,10 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
         return open_layer_feed(param, context.phase, share, draw, reading)
 
     return open_feed
+
+
+def _of_layer(layer: str, say: Callable[[str], None], why: str) -> None:
+    say(f"layer {layer}: {why}")
 
 
 def _named(layer: str, on_choice: Callable[[str], None] | None, phase: int) -> Callable[[str], None] | None:

@@ -19,6 +19,7 @@ from scaffe.memory.options import backed_memory, check_debug_info
 from scaffe.memory.problem.activations import pass_diffs, reuse_activations
 from scaffe.memory.run.testing_nets import place_own_parameters
 from scaffe.nets import graph
+from scaffe.nets.decoding import Decoding, on_host
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
@@ -98,7 +99,7 @@ def _backend(communicator: Communicator, param: Any, options: Namespace, role: R
     shared = threads_per_rank(communicator, max(options.threads, 0))
     kernels = together(communicator, lambda: load_kernels(shared, compute))
     if can_measure(options, role, kernels):
-        trial = NetMaker(param, options, kernels, Stream(param.random_seed), role.share)
+        trial = NetMaker(param, on_host(options), kernels, Stream(param.random_seed), role.share)
         choose(communicator, kernels, trial.train_net)
     return compute, kernels
 
@@ -153,6 +154,7 @@ class NetMaker:
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
+        self._decoding = Decoding.of(options, kernels)
 
     def train_net(self) -> Net:
         message, source = _only_one(self.param, ("net", "net_param", "train_net", "train_net_param"))
@@ -177,8 +179,8 @@ class NetMaker:
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
-        reading = self.bad.reader_options(self.options.readers, self.most_readers,
-                                          vars(self.options).get("scaled_decode", False))
+        reading = self._decoding.options(self.bad.reader_options(self.options.readers, self.most_readers,
+                                                                 vars(self.options).get("scaled_decode", False)))
         context = make_context(self.kernels, self.rng, share, self.param.random_seed, reading,
                                Compute.of(self.options).dtype)
         context.fills = self._fills

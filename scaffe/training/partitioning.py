@@ -8,6 +8,7 @@ from typing import Any
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.random import Stream
+from scaffe.nets.decoding import on_host
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.training.assembly import NetMaker
 from scaffe.training.fault_tolerance.replacement import STOP
@@ -60,7 +61,7 @@ def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
 
 
 def _shapes(param: Any, options: Namespace) -> tuple[list[LayerShape], int]:
-    net = NetMaker(param, options, load_kernels(1), Stream(0), Share(), fills=False).train_net()
+    net = NetMaker(param, on_host(options), load_kernels(1), Stream(0), Share(), fills=False).train_net()
     try:
         return shapes_of(net), images_of(net)
     finally:

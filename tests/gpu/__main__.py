@@ -21,7 +21,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE = "tests/scaffe/device"
-FILES = ("tests/pretend/test_real_names.py", "tests/gpu/test_collectives.py", "tests/layers/cuda/test_device_door.py",
+FILES = ("tests/pretend/test_real_names.py", "tests/pretend/test_real_decoder.py",
+         "tests/gpu/test_collectives.py", "tests/gpu/test_decoding.py", "tests/layers/cuda/test_device_door.py",
          "tests/layers/cuda/test_backends.py", "tests/layers/cuda/test_pixels.py",
          "tests/layers/cuda/test_kernels.py", "tests/layers/cuda/test_half_losses.py",
          "tests/layers/cuda/test_batches.py", "tests/layers/cuda/test_copies.py",

@@ -16,6 +16,7 @@ TRAINING = ("one", "tests/scaffe/device/test_training.py", "-k", "lenet or waits
 HALVES = ("one", "tests/scaffe/device/test_training.py", "-k", "weights_that")
 PYCAFFE = ("one", "tests/scaffe/device/test_pycaffe.py")
 GRAPHS = ("one", "tests/scaffe/nets/test_cuda_graphs.py")
+DECODED = ("one", "tests/layers/cuda/test_image_decoder.py")
 BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
@@ -87,6 +88,10 @@ MUTANTS = (
     Mutant(f"{KERNELS}/copies.py", "last.arrived.synchronize()", "pass", BATCHES),
     Mutant(f"{KERNELS}/copies.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
     Mutant(f"{KERNELS}/copies.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
+    Mutant(f"{KERNELS}/decoding.py", "stream.synchronize()  # then", "pass  # then", DECODED),
+    Mutant(f"{KERNELS}/decoding.py", "out, pixels, stream)\n        stream.synchronize()", "out, pixels, stream)",
+           DECODED),
+    Mutant(f"{KERNELS}/decoding.py", "device.load().cuda.Device(self._number).use()", "pass", DECODED),
     Mutant(f"{KERNELS}/arena.py", "arena.pin()", "pass", BATCHES),
     Mutant(f"{KERNELS}/arena.py", "with cupy.cuda.using_allocator(pool.malloc):", "if True:", BATCHES),
     Mutant("scaffe/memory/backing/pinned.py", "lane.stream.wait_event(self._reached)", "pass", MOVES),

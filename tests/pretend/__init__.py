@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scaffe import threads
-from tests.pretend import compiler, contexts, cublas, cudnn, device, functions, pool, queue
+from tests.pretend import compiler, contexts, cublas, cudnn, device, functions, nvimgcodec, pool, queue
 from tests.pretend.array import ndarray
 from tests.pretend.queue import deferring, settings
 
@@ -22,7 +22,8 @@ __all__ = ["deferring", "install", "make", "needs_compiler", "ndarray", "setting
 needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler to emulate kernels with")
 
 
-def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn: bool = False) -> ModuleType:
+def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn: bool = False,
+            with_decoder: bool = False) -> ModuleType:
     """Be ``cupy`` until the test ends; the module.
 
     Args:
@@ -30,6 +31,7 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
         ipc: other processes can open allocations by handles.
         n_devices: how many there seem to be; 0: as on a machine without one.
         with_cudnn: cuDNN's Frontend can be imported, a pretend one too.
+        with_decoder: so can nvidia.nvimgcodec.
     """
     monkeypatch.setattr(threads, "_begin", [])
     monkeypatch.setattr(pool.Settings, "shared", ipc)
@@ -39,6 +41,7 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "cudnn", cudnn.module() if with_cudnn else None)
+    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", nvimgcodec.module() if with_decoder else None)
     contexts.forget()
     queue.forget()
     return modules["cupy"]

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.arrays import as_bits, zeros
 from scaffe.layers.kernels.cpu.conv.choice import convolution, inference_convolution
@@ -40,9 +41,9 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
-           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels", "place",
-           "pooling", "relu_backward", "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar", "scale_rows",
-           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+           "image_decoder", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels",
+           "place", "pooling", "relu_backward", "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar",
+           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
 
 describe = reason
@@ -124,6 +125,11 @@ def place() -> Callable[[], None]:
 def batch_allocator() -> Callable[[int], np.ndarray]:
     """The function that allocates readers' batches, in ordinary memory."""
     return lambda n_elems: np.empty(n_elems, np.float32)
+
+
+def image_decoder() -> NoReturn:
+    """Raises LayerError: a host's readers decode themselves."""
+    raise LayerError("the net computes on the CPU")
 
 
 class Staging:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cuda.copies import Pixels as pixels
     from scaffe.layers.kernels.cuda.copies import Staging as staging
     from scaffe.layers.kernels.cuda.copies import copy_part
+    from scaffe.layers.kernels.cuda.decoding import ImageDecoder
     from scaffe.layers.kernels.cuda.elementwise import Draws as draws
     from scaffe.layers.kernels.cuda.elementwise import Dropout as dropout
     from scaffe.layers.kernels.cuda.elementwise import Uniform as uniform
@@ -49,11 +50,11 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
-           "deconvolution", "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker",
-           "mask_scale", "moments", "save_sign_mask", "pixels", "place", "pooling", "record", "relu_backward",
-           "relu_backward_mask", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
-           "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device",
-           "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
+           "deconvolution", "describe", "draws", "dropout", "image_decoder", "inference_convolution", "inner_product",
+           "lrn", "maker", "mask_scale", "moments", "save_sign_mask", "pixels", "place", "pooling", "record",
+           "relu_backward", "relu_backward_mask", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
+           "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
+           "to_device", "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
 
 PIECE_ELEMS = 1 << 22  # long beside a launch, and 16 MiB of float32
 PLACE = "device"  # the memory in which ranks share buffers
@@ -129,6 +130,13 @@ def batch_allocator() -> Callable[[int], np.ndarray]:
     from scaffe.layers.kernels.cuda.copies import pinned_allocator
 
     return pinned_allocator()
+
+
+def image_decoder() -> ImageDecoder:
+    """A decoder of image files into the current device's memory. Raises LayerError if there is none."""
+    from scaffe.layers.kernels.cuda import decoding, nvimagecodec
+
+    return decoding.ImageDecoder(nvimagecodec.maker())
 
 
 def scalar(number: Any) -> Any:

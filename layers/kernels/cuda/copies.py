@@ -102,16 +102,18 @@ def _owner(array: np.ndarray) -> np.ndarray:
 class _Slot:
     """Memory of one batch on the device, on the host where the readers' cannot be copied, and when it has arrived."""
 
-    def __init__(self, batch: Sequence[np.ndarray]) -> None:
+    def __init__(self, batch: Sequence[Any]) -> None:
         self.arrays = [device.load().empty(a.shape, a.dtype) for a in batch]
         self.arrived = device.load().cuda.Event(disable_timing=True)
         self._pinned: dict[int, np.ndarray] = {}
 
-    def fits(self, batch: Sequence[np.ndarray]) -> bool:
+    def fits(self, batch: Sequence[Any]) -> bool:
         return [(a.shape, a.dtype) for a in batch] == [(a.shape, a.dtype) for a in self.arrays]
 
-    def page_locked(self, number: int, array: np.ndarray) -> np.ndarray:
-        """Array ``number`` of the batch in memory that a device can copy: itself, or a copy."""
+    def page_locked(self, number: int, array: Any) -> Any:
+        """Array ``number`` of the batch in memory that a device can copy: itself, also on a device, or a copy."""
+        if not isinstance(array, np.ndarray):
+            return array
         owner = _owner(array)
         if _readers.get(id(owner)) is owner and array.flags.c_contiguous:
             return array
@@ -122,9 +124,14 @@ class _Slot:
 
 
 class Staging:
-    """Double buffering: while the net computes on one batch, the next one is copied to the other buffer."""
+    """Double buffering: while the net computes on one batch, the next one is copied to the other buffer.
 
-    def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
+    Args:
+        next_batch: returns the arrays of the next batch, in host memory, or on the device, where they are complete;
+            they are valid until its next call, and so those on the device are copied, too.
+    """
+
+    def __init__(self, next_batch: Callable[[], Sequence[Any]]) -> None:
         self._next_batch = next_batch
         self._slots: list[_Slot | None] = [None, None]
         self._turn = 0
@@ -155,5 +162,8 @@ class Staging:
         sources = [slot.page_locked(number, array) for number, array in enumerate(batch)]
         self._stream.wait_event(consumer.record())
         for source, target in zip(sources, slot.arrays, strict=True):
-            target.set(source, stream=self._stream)
+            if isinstance(source, np.ndarray):
+                target.set(source, stream=self._stream)
+            else:
+                target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
         slot.arrived.record(self._stream)

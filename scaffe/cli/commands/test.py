@@ -16,6 +16,7 @@ from scaffe.flags import MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
 from scaffe.memory.options import add_memory_flags, param_memory
 from scaffe.memory.run.limited_passes import limit_forward
+from scaffe.nets.decoding import Decoding, add_decode_flag
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
@@ -37,6 +38,7 @@ def main(argv: list[str]) -> int:
     flags.flag("iterations", 50, "batches to run, over all ranks", kind=whole(1))
     add_state_flags(flags)
     flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))
+    add_decode_flag(flags)
     flags.flag("skip_bad_records", 0, "unreadable records to pass over; the next one stands in", kind=whole(0))
     flags.flag("scaled_decode", False, "decode JPEGs that ImageData makes smaller at 1/2, 1/4 or 1/8")
     add_flags(flags)
@@ -93,7 +95,8 @@ def _test_detection(communicator: Communicator, net: Net, passes: Inference, n_i
 def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
     made_in = param_memory(options, kernels)
-    reading = bad.reader_options(AUTO, most_readers(communicator, kernels), options.scaled_decode)
+    reading = Decoding.of(options, kernels).options(
+        bad.reader_options(AUTO, most_readers(communicator, kernels), options.scaled_decode))
     net = net_from_file(options.model, selection, kernels, share, reading, Compute.of(options).dtype, made_in)
     for path in listed(options.weights) or [""]:
         load_weights(net, path)

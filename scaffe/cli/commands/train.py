@@ -21,6 +21,7 @@ from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
 from scaffe.memory.options import add_memory_flags
 from scaffe.nets import graph
+from scaffe.nets.decoding import add_decode_flag
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.proto.byte_text import path_of, text_of_path
@@ -66,8 +67,8 @@ def _flags() -> Flags:
     flags.flag("weights", "", "weights to start from, .caffemodel", metavar="FILE,...")
     flags.flag("snapshot", "", "a .solverstate to go on from", metavar="FILE")
     flags.flag("resume", "", "auto: go on from the newest snapshot", choices=("auto",))
-    flags.flag("level", 0, "the level of the training net, whatever train_state says", kind=whole(-MOST - 1))
-    flags.flag("stage", "", "stages of the training net, beside train_state's", metavar="NAME,...")
+    flags.flag("level", 0, "level, not train_state's", kind=whole(-MOST - 1))
+    flags.flag("stage", "", "stages beside train_state's", metavar="NAME,...")
     flags.section("Ranks")
     add_strategy_flags(flags)
     add_loss_flags(flags)
@@ -79,10 +80,10 @@ def _flags() -> Flags:
     flags.flag("threads", 0, f"{threads.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
     add_memory_flags(flags)
     flags.section("Data")
-    flags.flag("readers", AUTO, "reader threads a rank; auto: as the net waits for data",
-               kind=whole(1, MOST_THREADS, auto=AUTO))
+    flags.flag("readers", AUTO, "readers a rank; auto: as needed", kind=whole(1, MOST_THREADS, auto=AUTO))
+    add_decode_flag(flags)
     flags.flag("skip_bad_records", 0, "unreadable records to pass over", kind=whole(0))
-    flags.flag("scaled_decode", False, "decode JPEGs that ImageData makes smaller at 1/2, 1/4 or 1/8")
+    flags.flag("scaled_decode", False, "decode larger JPEGs at 1/2, 1/4, 1/8")
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
     flags.flag("sighup_effect", "snapshot", f"what SIGHUP does: {EFFECT}", choices=EFFECTS, metavar="WHAT")

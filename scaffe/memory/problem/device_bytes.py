@@ -26,7 +26,7 @@ def bytes_of_test_net(net: Net) -> int:
     """Bytes of device memory that a test net after ``fuse_layers`` takes in addition to the training net's: its blobs,
     parameters that only it has, what its layers keep and allocate in passes, and two prefetched batches."""
     own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
-    return bytes_of_test_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
+    return bytes_of_test_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + _batches_bytes(net)
 
 
 def bytes_of_test_blobs(net: Net) -> int:
@@ -47,12 +47,13 @@ def bytes_beside_blobs(net: Net, n_histories: int) -> int:
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     if net.context.dtype != net.params.dtype:  # kernels read a copy
         params += net.params.n_elems * net.context.dtype.itemsize
-    return params + 2 * _batch_bytes(net) + kept_bytes(net) + made_in_passes(net) + WORKSPACE_BYTES
+    return params + _batches_bytes(net) + kept_bytes(net) + made_in_passes(net) + WORKSPACE_BYTES
 
 
-def _batch_bytes(net: Net) -> int:
-    """Bytes of a batch on its way to the device; 0 for layers that make their own there."""
-    return sum(getattr(node.layer, "batch_bytes", 0) for node in net.nodes)
+def _batches_bytes(net: Net) -> int:
+    """Bytes of two batches on their way to the device, and of those that readers decode there; 0 for layers that make
+    their own."""
+    return sum(2 * getattr(node.layer, "batch_bytes", 0) + getattr(node.layer, "device_bytes", 0) for node in net.nodes)
 
 
 def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.pretend import nvimgcodec
+
 GPUS = "1,2"
 LENGTHS = (0, 1, 1000, 300_001)
 ALGORITHMS = {"ipc": ("M", "C", "auto"), "staged": ("C", "B", "auto"), "aware": ("C", "B", "auto")}
@@ -87,7 +89,8 @@ def write(record: Any, results: Path) -> None:
     """Write what was recorded in this rank."""
     calls = record.calls()
     rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-    found = {"faults": record.faults(), "contexts": sorted(record.contexts()), "threads": len(set(calls["thread"])),
+    found = {"decoded_by": sorted(set(nvimgcodec.Settings.threads)), "faults": record.faults(),
+             "contexts": sorted(record.contexts()), "threads": len(set(calls["thread"])),
              "calls": Counter(name.decode() for name in calls["name"])}
     (results / f"rank-{rank}.json").write_text(json.dumps(found))
 
@@ -97,6 +100,7 @@ def main(results: str, what: str, *rest: str) -> None:
     from tests.standin import install
 
     record = install(Path(os.environ["SCAFFE_STANDIN"]))
+    sys.modules["nvidia.nvimgcodec"] = nvimgcodec.module()
     kind = os.environ.get("SCAFFE_STANDIN_KIND", "")
     if kind == "ipc":
         let_ipc_be_proved()

@@ -20,6 +20,21 @@ def bench(*flags, cupy=ROOT / "tests" / "pretend" / "path"):
                           text=True, timeout=150, check=False, env=os.environ | {"PYTHONPATH": path})
 
 
+def test_decoding_is_compared_and_timed(tmp_path):
+    pytest.importorskip("cv2")
+    file = tmp_path / "gpu.json"
+    done = bench("--json", str(file), "--parts", "decode",
+                 "--decode=--images 6 --records 12 --batch 4 --readers 1,2 --seconds 0.01")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(file.read_text())["decode"]
+    assert [row["what"] for row in rows] == ["pixels 444", "pixels 422", "pixels 420", "-decode gpu, 1 readers",
+                                             "-decode gpu, 2 readers", "-decode host, 1 readers",
+                                             "-decode host, 2 readers"]
+    assert all((row["files"], row["decoded"], row["largest"]) == (2, 2, 0) for row in rows[:3])
+    assert all(row["images_per_second"] > 0 for row in rows[3:])
+    assert not any(row["trouble"] for row in rows)
+
+
 @pytest.mark.thorough
 @pytest.mark.mpi_job
 def test_a_part_that_fails_stops_no_other(tmp_path):

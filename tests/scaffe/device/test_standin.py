@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from scaffe.data.convert.writers import write_lmdb
+from scaffe.data.records.datum import encode_file
 from tests.collectives.test_mpi import ENVIRONMENT
 from tests.mpirun import mpirun
 from tests.mutation.__main__ import SITE
@@ -22,6 +25,10 @@ pytestmark = [pytest.mark.mpi_job, pytest.mark.skipif(not FOLDER, reason="make t
 WORKER = str(Path(__file__).with_name("standin_worker.py"))
 KINDS = {"ipc": {}, "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
          "aware": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "1"}}
+DECODED = """layer { name: "d" type: "Data" top: "data" top: "label" transform_param { crop_size: 14 mirror: true }
+        data_param { source: "db" batch_size: 32 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 4 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
 NO_DEVICE, ALLOCATES = "on a thread without a device", "allocates while capturing"
 COPIES, REFUSED = "copies from the host while capturing", "CUDA refuses it"
 
@@ -61,6 +68,17 @@ def test_a_net_trains_on_its_own_device_alone(tmp_path, lenet, precision):
     calls = found["calls"]
     for name in ("cudaStreamBeginCapture", "cudaGraphLaunch", "cudnnBackendExecute", "cublasGemmEx", "cuLaunchKernel"):
         assert calls.get(name, 0) > 0, name
+
+
+def test_readers_decode_on_the_nets_device_alone(tmp_path):
+    """The decoder is a pretend one over real CuPy: decoded images are copied, though kernels do nothing."""
+    cv2, rng = pytest.importorskip("cv2"), np.random.default_rng(0)
+    files = [cv2.imencode(".jpg", rng.integers(0, 256, (20, 24, 3), np.uint8))[1].tobytes() for _ in range(64)]
+    write_lmdb(tmp_path / "db", [(b"%08d" % i, encode_file(file, i % 4)) for i, file in enumerate(files)])
+    write_solver(tmp_path, DECODED, max_iter=8, test_iter=None, test_interval=0)
+    found, = run(tmp_path, "commands", "train -solver solver.prototxt -gpu 1 -threads 1 -readers 3 -decode gpu")
+    expect_clean(found, 1)
+    assert {name.startswith("reader-") for name in found["decoded_by"]} == {True, False}  # the first image is tried
 
 
 @pytest.mark.parametrize("what", ["collectives", "strategies"])

@@ -52,3 +52,14 @@ extern "C" __global__ void floats_of_pixels(const unsigned char* pixels, const i
         y[i] = narrow(away * scale);
     }
 }
+
+// Parts of images, of bytes, to their places in a batch y. table has for each image the address of the part's first byte,
+// the bytes from one of the image's rows to the next, and the sample of the batch. blockIdx.y is the image.
+extern "C" __global__ void take_parts(const long long* table, unsigned char* y, int n_rows, int row_bytes) {
+    const long long* image = table + 3 * blockIdx.y;
+    const unsigned char* from = reinterpret_cast<const unsigned char*>(image[0]);
+    for (int h = blockIdx.x; h < n_rows; h += gridDim.x) {
+        unsigned char* to = y + (image[2] * n_rows + h) * row_bytes;
+        for (int k = threadIdx.x; k < row_bytes; k += blockDim.x) to[k] = from[h * image[1] + k];
+    }
+}

@@ -20,21 +20,21 @@ CONSTANT = """layer { name: "data" type: "DummyData" top: "data" top: "label" du
   shape { dim: 256 dim: 3 dim: 227 dim: 227 } shape { dim: 256 } data_filler { value: 1 } data_filler { value: 3 } } }
 """
 RUNS = [("constant", "auto", 800), ("raw", "auto", 800), ("raw", "1", 400), ("raw", "4", 800), ("jpeg", "auto", 400),
-        ("jpeg", "14", 400)]
+        ("jpeg", "14", 400), ("jpeg", "8", 400, "-decode", "gpu")]
 
 
 def run(folder: Path, args: Namespace) -> None:
     """Print a row a run, and write the JSON after each. The first run plans for cuDNN, which the others find."""
     rows: list[dict[str, object]] = []
-    for kind, readers, n_iterations in RUNS:
+    for kind, readers, n_iterations, *flags in RUNS:
         source = CONSTANT if kind == "constant" else DATA.format(transform=CROPPED, source=folder / kind, batch=BATCH)
         layers = prototxt("caffenet", BATCH).split("\n", 2)[2]  # without its name and Input layer
         (folder / "net.prototxt").write_text(source + layers)
         write_solver(folder, n_iterations)
         try:
             found = rate(folder / "solver.prototxt", n_iterations, BATCH, "-gpu", "0", "-precision", "bf16", "-readers",
-                         readers)
-            rows.append({"data": kind, "readers": readers, "images_per_s": round(found)})
+                         readers, *flags)
+            rows.append({"data": kind, "readers": readers, "flags": flags, "images_per_s": round(found)})
         except SystemExit as error:
             rows.append({"data": kind, "readers": readers, "error": str(error)})
         print(rows[-1], flush=True)

@@ -64,7 +64,7 @@ def rate(solver: Path, n_iterations: int, batch: int, *flags: str) -> float:
     if done.returncode:
         raise SystemExit(done.stderr[-400:])
     for line in done.stderr.splitlines():
-        if "reads with" in line:
+        if "reads with" in line or "-decode gpu:" in line:
             print("  " + line.partition("] ")[2])
     times = [_seconds(line) for line in done.stderr.splitlines() if re.search(r"Iteration \d+[ ,(].*loss", line)]
     return batch * (n_iterations // 2) / (times[-1] - times[-2])

@@ -184,7 +184,7 @@ def test_the_commands_are_listed_in_groups(capfd):
     ("tune -chunks ,", 2, "tune: -chunks must be bytes from 1 to 2^46 with commas between, got ','"),
     ("tune -chunks 8,x", 2, "tune: -chunks must be bytes from 1 to 2^46 with commas between, got '8,x'"),
     ("train -solver x -level 99999999999", 2, "-level must be a whole number from -2^31 to 2^31-1"),
-    ("train -solver x -readers 100000", 2, "-readers must be a whole number from 1 to 4096"),
+    ("train -solver x -readers 100000", 2, "-readers must be auto or a whole number from 1 to 4096"),
     ("train -solver x -memory 99999999999999999999999TB", 2, "-memory must be at most 1e+06 TB"),
     ("train -solver x -threads 9999999999999999999999", 2, "-threads must be auto or a whole number from 0 to 4096"),
     ("summary data.prototxt -shape 1,99999999999999999999999", 1, "-shape must be whole numbers from 1 to 2^31-1"),

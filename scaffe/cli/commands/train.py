@@ -35,8 +35,9 @@ from scaffe.training.fault_tolerance.replacement import check as check_loss_flag
 from scaffe.training.fault_tolerance.trainer import Trainer
 from scaffe.training.observers.display import Display, Progress
 from scaffe.training.observers.snapshots import EFFECTS, Signals, Snapshots
+from scaffe.training.observers.tensorboard import Tensorboard
 from scaffe.training.observers.test import Test
-from scaffe.training.observers.viewers import Tensorboard, Timeline
+from scaffe.training.observers.timeline import Timeline
 from scaffe.training.partition.options import PARTITIONS, add_machine_flags
 from scaffe.training.partitioning import divided
 from scaffe.training.ranks import AUTO, together

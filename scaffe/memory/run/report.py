@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.layers.normalization.normalize import Lrn
+from scaffe.layers.normalization.lrn import Lrn
 from scaffe.layers.vision.pooling import Pooling
 from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.mapped_memory import inner, rounded

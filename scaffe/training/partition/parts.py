@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.activation.relu import Dropout
+from scaffe.layers.activation.dropout import Dropout
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.fillers import fill

@@ -14,7 +14,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.random import Stream
-from scaffe.layers.loss.softmax import Accuracy, fractions
+from scaffe.layers.loss.accuracy import Accuracy, fractions
 from scaffe.layers.normalization.batch_norm import BatchNorm
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.sharding import AXES

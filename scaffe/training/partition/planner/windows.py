@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
-from scaffe.layers.normalization.normalize import WITHIN_CHANNEL
+from scaffe.layers.normalization.lrn import WITHIN_CHANNEL
 from scaffe.layers.vision.pooling import METHODS, window_pair
 from scaffe.training.partition.sharding import BANDS, BY_BANDS, BY_CHANNELS, CHANNELS
 

@@ -33,7 +33,7 @@ def maker() -> Callable[[], Decode]:
 
 
 def _module() -> ModuleType:
-    os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")  # else it tells of every format that it lacks a library for
+    os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")  # else it tells of every damaged file, too
     try:
         found = import_module("nvidia.nvimgcodec")
     except ImportError as error:

@@ -121,8 +121,8 @@ def test_a_bucket_that_has_arrived_is_ordered_before_what_follows():
 
     pending = Pending(Replica(), "reduce")
     bucket = Bucket(0, 0, slice(0, 4))
-    pending.add(bucket, Request.completed("reduce", Point()))
-    pending.wait(bucket)
+    pending[bucket.first_layer] = Request.completed("reduce", Point())
+    pending.wait(bucket.first_layer)
     assert held == [None]
 
 

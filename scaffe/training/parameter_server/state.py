@@ -14,8 +14,9 @@ from scaffe.training.fault_tolerance.replacement import tolerates_rank_loss
 from scaffe.training.parameter_server import roles
 from scaffe.training.parameter_server.options import Consistency, MemoryAccounting
 from scaffe.training.parameter_server.tables import ROOT, RecoverySources, Tables, layout_of
+from scaffe.training.strategies.fault_tolerance import FaultTolerance
 from scaffe.training.strategies.roles import Replica
-from scaffe.training.strategies.state_placement import FaultTolerance, StatePlacement
+from scaffe.training.strategies.state_placement import StatePlacement
 from scaffe.training.strategies.transfers import Buckets
 from scaffe.training.updater import HistoryPart, filled, gather_parts, updater_parts
 

@@ -17,8 +17,9 @@ from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.parameter_server.options import add_servers_flag
 from scaffe.training.sandblaster.rank import Layout, Rank, objective_of
 from scaffe.training.sandblaster.replica import Loop
+from scaffe.training.strategies.fault_tolerance import FaultTolerance
 from scaffe.training.strategies.roles import Replica, Role, Roles, place_servers
-from scaffe.training.strategies.state_placement import FaultTolerance, StatePlacement
+from scaffe.training.strategies.state_placement import StatePlacement
 from scaffe.training.strategies.transfers import ROOT
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.registry import Registry
+from scaffe.training.strategies.fault_tolerance import FaultTolerance
 from scaffe.training.strategies.roles import Replica, Roles
-from scaffe.training.strategies.state_placement import FaultTolerance, StatePlacement
+from scaffe.training.strategies.state_placement import StatePlacement
 from scaffe.training.strategies.transfers import Bucket
 from scaffe.training.updater import Updater
 

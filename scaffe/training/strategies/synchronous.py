@@ -14,14 +14,9 @@ from scaffe.flags import Flags
 from scaffe.training.fault_tolerance.replacement import tolerates_rank_loss
 from scaffe.training.strategies import bucketed
 from scaffe.training.strategies.base import EagerUpdate, Strategy, strategies
+from scaffe.training.strategies.fault_tolerance import SynchronousFaultTolerance
 from scaffe.training.strategies.roles import Replica, Roles, squares
-from scaffe.training.strategies.state_placement import (
-    OwnedBy,
-    ReplicatedState,
-    StatePlacement,
-    SynchronousFaultTolerance,
-    on_root,
-)
+from scaffe.training.strategies.state_placement import OwnedBy, ReplicatedState, StatePlacement, on_root
 from scaffe.training.strategies.transfers import (
     ROOT,
     Bucket,

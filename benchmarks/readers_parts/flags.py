@@ -31,7 +31,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 """
 CROPPED = "crop_size: 227 mirror: true mean_value: 104"
 NETS = {"JPEG, tiny net": ("jpeg", POOLED, 400), "raw, tiny net": ("raw", POOLED, 600),
-        "JPEG, two convolutions": ("jpeg", CONVOLVED, 60), "raw, two convolutions": ("raw", CONVOLVED, 60)}
+        "JPEG, two convolutions": ("jpeg", CONVOLVED, 40), "raw, two convolutions": ("raw", CONVOLVED, 40)}
 
 
 def run(folder: Path, args: Namespace) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.data.records.decode import MOST_PIXELS, size_of_plain
+from scaffe.data.records.decode import MOST_PIXELS
+from scaffe.data.records.jpeg_header import plain_size
 from scaffe.data.records.transform import Transform
 from scaffe.data.sources.source import FileSource
 from scaffe.errors import DataError
@@ -133,7 +134,7 @@ class FilesOnDevice:
 
 def _size(file: np.ndarray | None) -> Size:
     """Height and width of a plain JPEG file; 0 and 0 of what is none, or is too large."""
-    height, width = (0, 0) if file is None else size_of_plain(file)
+    height, width = (0, 0) if file is None else plain_size(file)
     return (int(height), int(width)) if height * width <= MOST_PIXELS else (0, 0)
 
 

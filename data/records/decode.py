@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.data.records.jpeg_header import plain_size
 from scaffe.data.sources.source import Run
 from scaffe.errors import DataError
 from scaffe.input_files import read_input
@@ -107,7 +108,7 @@ def decode_scaled(content: np.ndarray, colour: Colour, height: int, width: int) 
         uint8 (height', width', channels), blue first; None if the file is not a plain JPEG of at least twice that size,
         or is damaged.
     """
-    has = size_of_plain(content)
+    has = plain_size(content)
     divisor = next((n for n in (8, 4, 2) if has[0] >= n * height and has[1] >= n * width), 0)
     if not divisor:
         return None
@@ -115,19 +116,9 @@ def decode_scaled(content: np.ndarray, colour: Colour, height: int, width: int) 
     return _checked(cv2.imdecode(content, getattr(cv2, f"IMREAD_REDUCED_{name}_{divisor}")))
 
 
-def size_of_plain(content: np.ndarray) -> tuple[int, int]:
-    """Height and width of a plain JPEG file; 0 and 0 of any other."""
-    from scaffe.data.kernels.jpeg_header import plain_size
-
-    content = content.view()
-    content.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
-    height, width = plain_size(content)
-    return height, width
-
-
 def _decode_plain(turbo: Callable[..., Any], content: np.ndarray, out: np.ndarray | None) -> np.ndarray | None:
     """The image of a plain JPEG file; None if it is no such file, or is damaged."""
-    height, width = size_of_plain(content)
+    height, width = plain_size(content)
     n_bytes = 3 * height * width
     if not n_bytes or height * width > MOST_PIXELS:
         return None
@@ -211,7 +202,8 @@ def image_runs(make: Callable[[int, np.ndarray], np.ndarray], labels: Sequence[i
             if used:
                 yield _group(room, shape, labels[first:i])
             raise
-        if used and image.shape != shape:
+        moved = used > 0 and image.shape != shape
+        if moved:
             yield _group(room, shape, labels[first:i])
             first, used = i, 0
         shape = image.shape
@@ -219,9 +211,8 @@ def image_runs(make: Callable[[int, np.ndarray], np.ndarray], labels: Sequence[i
             yield _group(image.reshape(-1), shape, labels[i:i + 1])
             first, shape = i + 1, (0, 0, 0)
             continue
-        place = room[used:used + image.size].reshape(shape)
-        if image.__array_interface__["data"] != place.__array_interface__["data"]:
-            place[...] = image
+        if image.base is not room or moved:
+            room[used:used + image.size].reshape(shape)[...] = image
     if first < len(labels):
         yield _group(room, shape, labels[first:])
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.jit import compiled
-
 SOI, SOF0, SOS, EOI, APP1, APP14 = 0xD8, 0xC0, 0xDA, 0xD9, 0xE1, 0xEE
 STUFFED, RST0, RST7, TEM = 0xFF, 0xD0, 0xD7, 0x01
 ORIENTATION, UPRIGHT, ENTRY_BYTES = 0x0112, 1, 12  # of EXIF's first directory (CIPA DC-008, 4.6)
-NONE = (np.int64(0), np.int64(0))
+NONE = (0, 0)
 ADOBE_YCC = 1  # the colour transform of Adobe's marker
 
 
-@compiled
-def _word(file: np.ndarray, at: int, big: bool) -> np.int64:
+def _word(file: memoryview, at: int, big: bool) -> int:
     """The two bytes at ``at`` as a number."""
-    first, second = np.int64(file[at]), np.int64(file[at + 1])
+    first, second = file[at], file[at + 1]
     return first << 8 | second if big else second << 8 | first
 
 
-@compiled
-def _is_upright(file: np.ndarray, at: int, end: int) -> bool:
+def _is_upright(file: memoryview, at: int, end: int) -> bool:
     """Whether the EXIF data in file[at:end], from its byte order on, asks for no rotation."""
     if end - at < 8:
         return False
@@ -39,8 +35,7 @@ def _is_upright(file: np.ndarray, at: int, end: int) -> bool:
     return True
 
 
-@compiled
-def _frame_size(file: np.ndarray, at: int, end: int) -> tuple[np.int64, np.int64]:
+def _frame_size(file: memoryview, at: int, end: int) -> tuple[int, int]:
     """Height and width from a frame header of three components of 8 bits, sampled 4:4:4, 4:2:2 or 4:2:0; or 0, 0."""
     if end - at < 15 or file[at] != 8 or file[at + 5] != 3:
         return NONE
@@ -51,17 +46,17 @@ def _frame_size(file: np.ndarray, at: int, end: int) -> tuple[np.int64, np.int64
     return _word(file, at + 1, True), _word(file, at + 3, True)
 
 
-@compiled
-def plain_size(file: np.ndarray) -> tuple[np.int64, np.int64]:
+def plain_size(content: np.ndarray) -> tuple[int, int]:
     """Height and width of a plain JPEG file: baseline, YCbCr of 8 bits, upright.
 
     Args:
-        file: uint8, 1-D, read-only.
+        content: uint8, 1-D, the file's bytes.
 
     Returns:
         Both in pixels; (0, 0) for any other file.
     """
-    at, end = 2, file.size
+    file = memoryview(content)
+    at, end = 2, len(file)
     if end < 4 or file[0] != 0xFF or file[1] != SOI:
         return NONE
     while at + 4 <= end and file[at] == 0xFF:
@@ -75,8 +70,7 @@ def plain_size(file: np.ndarray) -> tuple[np.int64, np.int64]:
         if stop < start or stop > end:
             return NONE
         if marker == SOF0:
-            height, width = _frame_size(file, start, stop)
-            return height, width
+            return _frame_size(file, start, stop)
         if 0xC0 <= marker <= 0xCF and marker != 0xC4:  # another frame, or arithmetic coding; C4: Huffman tables
             return NONE
         is_exif = marker == APP1 and stop - start >= 6 and file[start] == 0x45 and file[start + 1] == 0x78  # "Exif"

@@ -55,7 +55,7 @@ def plain_size(content: np.ndarray) -> tuple[int, int]:
     Returns:
         Both in pixels; (0, 0) for any other file.
     """
-    file = memoryview(content)
+    file = content.data
     at, end = 2, len(file)
     if end < 4 or file[0] != 0xFF or file[1] != SOI:
         return NONE

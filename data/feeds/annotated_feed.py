@@ -10,16 +10,7 @@ import numpy as np
 
 from scaffe.data.augment.objects import COLUMNS, Objects
 from scaffe.data.augment.pipeline import Pipeline, Shape
-from scaffe.data.feeds.feed import (
-    Allocate,
-    Feed,
-    Plan,
-    ReaderOptions,
-    Tolerance,
-    check_batches_fit,
-    plain_memory,
-    prefetcher,
-)
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, prefetcher
 from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.sources.annotated import Annotated, AnnotatedSource
 from scaffe.errors import DataError
@@ -73,12 +64,12 @@ def annotated_feed(source: AnnotatedSource, plan: Plan, pipeline: Pipeline, dept
     reader = _Reader(source, plan, pipeline, options, n_tops, truth, global_batch)
     looks = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
     shape = reader.look(plan.order.records(np.arange(looks)), kind_given)
-    n, allocate = plan.batch_elems, options.allocate or plain_memory
+    n = plan.batch_elems
     if pipeline.fits_one_image and n > 1:
         raise DataError(f"FIT_SMALL_SIZE takes one image a batch, or a crop; got batches of {n}")
     jobs = ((plan.order.records(visits), visits) for visits in plan.visits)
     readers = prefetcher(jobs, Maker(reader.fill, job_rows, reader.begin, reader.finish),
-                         lambda: _Batch(n, shape, allocate, n_tops, reader.has_objects, truth is not None),
+                         lambda allocate: _Batch(n, shape, allocate, n_tops, reader.has_objects, truth is not None),
                          [(n, *shape)], depth, options)
     rows = (n, 1, MOST_TRUTH, 5) if truth else (1, 1, 1, COLUMNS)
     labels = rows if reader.has_objects else (n,)

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe import forking
-from scaffe.data.feeds.files_on_device import PixelDevice
 from scaffe.data.feeds.prefetch import Maker, Prefetcher
 from scaffe.data.records.transform import PixelChange
 from scaffe.errors import DataError
@@ -54,6 +53,37 @@ class Plan:
     batch_elems: int
     order: Order
     seed: int = 0
+
+
+class PixelDevice(Protocol):
+    """A device's memory for pixels, and its decoder of plain JPEG files. Several threads may call it at once.
+
+    Attributes:
+        trouble: what the decoder has raised, in one line; empty while it has not.
+    """
+
+    trouble: str
+
+    def empty(self, n_bytes: int) -> Any:
+        """Flat uint8 memory on the device."""
+
+    def decode(self, files: Sequence[np.ndarray], sizes: np.ndarray, places: np.ndarray, rows: np.ndarray,
+               out: Any) -> np.ndarray:
+        """Decode files and write a part of each image to a batch. Returns when it has been written.
+
+        Args:
+            files: plain JPEG files, uint8, 1-D.
+            sizes: int64 (n, 2), height and width that the images must have.
+            places: int64 (n, 2 or more), first row and column of each part.
+            rows: int64 (n,), the sample of the batch that each becomes.
+            out: uint8 (samples, height, width, 3), on the device; blue first.
+
+        Returns:
+            bool (n,), which files could be decoded.
+        """
+
+    def upload(self, pixels: np.ndarray, out: Any) -> None:
+        """Copy uint8 pixels from the host to ``out``, contiguous and of the same shape. Returns when they are there."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +183,14 @@ MOST_ROWS = 32  # samples of a piece; small enough to stay in a core's cache and
 PIECE_BYTES = 1 << 18  # a piece of small samples has more of them, since each piece costs some 0.1 ms of Python
 
 
-def prefetcher(jobs: Iterator[Any], maker: Maker[Any, Any], new_slot: Callable[[], Any],
+def prefetcher(jobs: Iterator[Any], maker: Maker[Any, Any], new_slot: Callable[[Allocate], Any],
                shapes: Sequence[tuple[int, ...]], depth: int, options: ReaderOptions) -> Prefetcher[Any, Any]:
     """Make a feed's prefetcher and the slots of its batches.
 
     Args:
         jobs: what batches are made of.
         maker: makes them.
-        new_slot: makes the buffer of a batch.
+        new_slot: makes the buffer of a batch, in memory that it allocates so.
         shapes: of a batch's float32 arrays, (samples, ...).
         depth: batches prefetched.
         options: how to read.
@@ -168,11 +198,16 @@ def prefetcher(jobs: Iterator[Any], maker: Maker[Any, Any], new_slot: Callable[[
     Raises:
         DataError: the batches do not fit into memory.
     """
-    n_slots = depth + 1 if options.n_threads else 1
+    n_slots = batches_held(depth, options)
     check_batches_fit(n_slots, shapes)
-    slots = [new_slot() for _ in range(n_slots)]
+    slots = [new_slot(options.allocate or plain_memory) for _ in range(n_slots)]
     rows = piece_rows(shapes[0], depth, max(options.n_threads, options.most_threads))
     return Prefetcher(jobs, maker, slots, options.n_threads, rows, options.most_threads, options.on_choice)
+
+
+def batches_held(depth: int, options: ReaderOptions) -> int:
+    """Batches that a feed holds at a time: those made ahead, and the one in use."""
+    return depth + 1 if options.n_threads else 1
 
 
 def piece_rows(shape: tuple[int, ...], depth: int, n_threads: int) -> int:

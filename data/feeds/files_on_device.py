@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
 
 import numpy as np
 
+from scaffe.data.feeds.feed import PixelDevice
+from scaffe.data.feeds.pixel_batch import PixelBatch
 from scaffe.data.records.decode import MOST_PIXELS
 from scaffe.data.records.jpeg_header import plain_size
 from scaffe.data.records.transform import Transform
@@ -16,48 +16,6 @@ from scaffe.errors import DataError
 
 CHANNELS = 3  # of a plain JPEG file
 Size = tuple[int, int]
-
-
-class PixelDevice(Protocol):
-    """A device's memory for pixels, and its decoder of plain JPEG files. Several threads may call it at once.
-
-    Attributes:
-        trouble: what the decoder has raised, in one line; empty while it has not.
-    """
-
-    trouble: str
-
-    def empty(self, n_bytes: int) -> Any:
-        """Flat uint8 memory on the device."""
-
-    def decode(self, files: Sequence[np.ndarray], sizes: np.ndarray, places: np.ndarray, rows: np.ndarray,
-               out: Any) -> np.ndarray:
-        """Decode files and write a part of each image to a batch. Returns when it has been written.
-
-        Args:
-            files: plain JPEG files, uint8, 1-D.
-            sizes: int64 (n, 2), height and width that the images must have.
-            places: int64 (n, 2 or more), first row and column of each part.
-            rows: int64 (n,), the sample of the batch that each becomes.
-            out: uint8 (samples, height, width, 3), on the device; blue first.
-
-        Returns:
-            bool (n,), which files could be decoded.
-        """
-
-    def upload(self, pixels: np.ndarray, out: Any) -> None:
-        """Copy uint8 pixels from the host to ``out``, contiguous and of the same shape. Returns when they are there."""
-
-
-class DeviceBatch(Protocol):
-    """A batch that files are decoded into (``PixelBatch``)."""
-
-    labels: np.ndarray
-    places: np.ndarray | None
-    on_device: Any
-
-    def take_shape(self, storage_shape: tuple[int, ...]) -> None:
-        """Change the images' shape to (n, height, width, channels)."""
 
 
 class FilesOnDevice:
@@ -80,7 +38,7 @@ class FilesOnDevice:
                     return True
         return False
 
-    def fill(self, records: np.ndarray, draws: np.ndarray, batch: DeviceBatch, place: int,
+    def fill(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch, place: int,
              takes_shape: bool) -> list[slice]:
         """Decode what files there are among these samples into a batch of pixels.
 
@@ -135,7 +93,7 @@ class FilesOnDevice:
 def _size(file: np.ndarray | None) -> Size:
     """Height and width of a plain JPEG file; 0 and 0 of what is none, or is too large."""
     height, width = (0, 0) if file is None else plain_size(file)
-    return (int(height), int(width)) if height * width <= MOST_PIXELS else (0, 0)
+    return (height, width) if height * width <= MOST_PIXELS else (0, 0)
 
 
 def stretches(chosen: np.ndarray) -> list[slice]:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, plain_memory, prefetcher
+from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, prefetcher
 from scaffe.data.feeds.prefetch import Maker
 from scaffe.data.order.orders import InOrder, shuffled_files
 from scaffe.data.sources.hdf5 import Hdf5Files
@@ -38,7 +38,7 @@ def hdf5_feed(list_path: str, names: Sequence[str], visits: Iterator[np.ndarray]
     shapes = [(batch_elems, *shape) for shape in files.shapes]
     jobs = (order.records(visit) for visit in visits)
     maker: Maker[np.ndarray, _Batch] = Maker(lambda rows, slot, _: files.read(rows, slot.logical))
-    readers = prefetcher(jobs, maker, lambda: _Batch(shapes, options.allocate or plain_memory), shapes, DEPTH, options)
+    readers = prefetcher(jobs, maker, lambda allocate: _Batch(shapes, allocate), shapes, DEPTH, options)
     return Feed(shapes, readers, lambda: None, order.n_records)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, plain_memory, prefetcher
-from scaffe.data.feeds.files_on_device import CHANNELS, FilesOnDevice, PixelDevice
+from scaffe.data.feeds.feed import Allocate, Feed, PixelDevice, Plan, ReaderOptions, Tolerance, prefetcher
+from scaffe.data.feeds.files_on_device import CHANNELS, FilesOnDevice
 from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch
 from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.order.share import Draws
@@ -45,11 +45,12 @@ def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
     reader = _Reader(source, transform, options)
     n_looked_at = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
     shape = reader.shape = reader.usual_shape(plan.order.records(np.arange(n_looked_at)))
-    device, allocate, n = reader.decode_on(options), options.allocate or plain_memory, plan.batch_elems
+    device, n = reader.decode_on(options), plan.batch_elems
     draws, order = Draws(plan.seed, transform.draws_per_visit), plan.order
     jobs = ((order.records(visits), draws.take(visits)) for visits in plan.visits)
     maker = Maker(reader.fill, job_rows, reader.begin, reader.finish)
-    readers = prefetcher(jobs, maker, lambda: image_batch(n, shape, allocate, reader.change is not None, device),
+    readers = prefetcher(jobs, maker,
+                         lambda allocate: image_batch(n, shape, allocate, reader.change is not None, device),
                          [(n, *shape)], depth, options)
     return Feed([(n, *shape), (n,)], readers, source.close, source.n_records, reader.change, device, options.on_host)
 

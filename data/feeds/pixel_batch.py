@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.data.feeds.feed import Allocate, check_batches_fit
-from scaffe.data.feeds.files_on_device import PixelDevice
+from scaffe.data.feeds.feed import Allocate, PixelDevice, check_batches_fit
 
 FLOAT_BYTES = np.dtype(np.float32).itemsize
 
@@ -31,8 +30,7 @@ class PixelBatch:
             those samples that the host has made and uploads.
     """
 
-    def __init__(self, n: int, allocate: Allocate, gives_pixels: bool,
-                 device: PixelDevice | None = None) -> None:
+    def __init__(self, n: int, allocate: Allocate, gives_pixels: bool, device: PixelDevice | None = None) -> None:
         self._allocate, self._n, self._device = allocate, n, device
         self._device_memory: Any = None
         self.on_device: Any = None

@@ -9,16 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaffe.data.feeds.feed import (
-    Allocate,
-    Feed,
-    Plan,
-    ReaderOptions,
-    Tolerance,
-    check_batches_fit,
-    plain_memory,
-    prefetcher,
-)
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, Tolerance, check_batches_fit, prefetcher
 from scaffe.data.feeds.parameters import Draw, batch_size_of, list_order, read_mean, read_mean_array
 from scaffe.data.feeds.prefetch import Maker, job_rows
 from scaffe.data.order.share import TRAIN, Draws, Share
@@ -82,8 +73,7 @@ def sample_feed(sampler: Sampler, plan: Plan, options: ReaderOptions, depth: int
     shapes: Shapes = [array.shape for array in first]
     draws = Draws(plan.seed, sampler.draws_per_visit)
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
-    allocate = options.allocate or plain_memory
-    readers = prefetcher(jobs, Maker(filler.fill, job_rows), lambda: _Batch(n, shapes, allocate),
+    readers = prefetcher(jobs, Maker(filler.fill, job_rows), lambda allocate: _Batch(n, shapes, allocate),
                          [(n, *shape) for shape in shapes], depth, options)
     return Feed([_logical((n, *shape)) for shape in shapes], readers, lambda: None)
 

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.feeds.feed import (
-    Feed,
-    Plan,
-    ReaderOptions,
-    Tolerance,
-    check_batches_fit,
-    plain_memory,
-    prefetcher,
-)
+from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions, Tolerance, batches_held, check_batches_fit, prefetcher
 from scaffe.data.feeds.image_feed import image_batch
 from scaffe.data.feeds.pixel_batch import PixelBatch
 from scaffe.data.feeds.prefetch import Maker, job_rows
@@ -146,14 +138,13 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
         raise DataError(f"context_pad {window.context_pad} leaves nothing of crop_size {window.crop_size}")
     windows = read_windows(path, window.root, window.fg_threshold, window.bg_threshold)
     n, shape = plan.batch_elems, (windows.n_channels, window.crop_size, window.crop_size)
-    allocate = options.allocate or plain_memory
-    check_batches_fit(DEPTH + 1 if options.n_threads else 1, [(n, *shape)])  # before the mean is made as large
+    check_batches_fit(batches_held(DEPTH, options), [(n, *shape)])  # before the mean is made as large
     draws = Draws(plan.seed, 1 + int(transform.mirror))
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
     tolerance = Tolerance(options.n_bad_allowed, len(windows.paths), options.on_bad)
     cutter = _Cutter(windows, plan.order.n_records, transform, window, tolerance)
     maker = Maker(cutter.fill, job_rows)
-    readers = prefetcher(jobs, maker, lambda: image_batch(n, shape, allocate), [(n, *shape)], DEPTH, options)
+    readers = prefetcher(jobs, maker, lambda allocate: image_batch(n, shape, allocate), [(n, *shape)], DEPTH, options)
     return Feed([(n, *shape), (n,)], readers, lambda: None)
 
 

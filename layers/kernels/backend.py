@@ -110,7 +110,7 @@ class Backend(Protocol):
         ``staging`` moves batches from this memory to the backend's without another copy on the host."""
 
     def image_decoder(self) -> Any:
-        """A decoder of image files into the backend's memory: a ``data.feeds.files_on_device.PixelDevice``. Raises
+        """A decoder of image files into the backend's memory: a ``data.feeds.feed.PixelDevice``. Raises
         LayerError, which says why, if there is none."""
 
     def staging(self, next_batch: Callable[[], Sequence[Array]]) -> Staging:

@@ -24,7 +24,7 @@ class _OfThread(threading.local):
 
 
 class ImageDecoder:
-    """Decodes on the device that is now current, whichever thread calls: a ``data.feeds.files_on_device.PixelDevice``.
+    """Decodes on the device that is now current, whichever thread calls: a ``data.feeds.feed.PixelDevice``.
 
     Args:
         make: makes a thread's decoder.

@@ -212,22 +212,22 @@ class Prefetcher(Generic[Job, Slot]):
     def _start(self) -> None:
         """Start the threads at the first request, so that a net that is never run starts none."""
         if not self._ring.threads and not self._ring.stopped:
-            self._work_with(self._ring.n_working or self._n_threads)
+            try:
+                self._work_with(self._ring.n_working or self._n_threads)
+            except UserError:  # the system refuses another thread
+                self.close()
+                raise
 
     def _work_with(self, n_threads: int) -> None:
-        """Let this many threads work; those that there are beyond them wait."""
+        """Let this many threads work; those that there are beyond them wait. Raises UserError without room for them."""
         ring: _Ring[Any, Any] = self._ring
         with ring.work:
             ring.n_working = n_threads
             ring.wake()
-        try:
-            for i in range(len(ring.threads), n_threads):
-                thread = Thread(partial(ring.run, i), f"reader-{i}")
-                thread.start()
-                ring.threads.append(thread)
-        except UserError:  # the system refuses another thread
-            self.close()
-            raise
+        for i in range(len(ring.threads), n_threads):
+            thread = Thread(partial(ring.run, i), f"reader-{i}")
+            thread.start()
+            ring.threads.append(thread)
 
     def _adapt(self, count: ReaderCount, asked: float) -> None:
         """Tell the count what the batch just given has taken, and follow it."""
@@ -235,7 +235,10 @@ class Prefetcher(Generic[Job, Slot]):
         n_before, n_after = count.n, count.after_batch(now - asked, now - self._last, seconds - self._seconds)
         self._last, self._seconds = now, seconds
         if n_after != n_before:
-            self._work_with(n_after)
+            try:
+                self._work_with(n_after)
+            except UserError:  # the system refuses another thread, which is no reason to end: fewer read well
+                self._work_with(count.stay_within(len(self._ring.threads)))
         if count.choice and self._on_choice is not None:
             self._on_choice(count.choice)
             self._on_choice = None

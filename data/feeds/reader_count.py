@@ -56,6 +56,12 @@ class ReaderCount:
                 self._end_window()
         return self.n
 
+    def stay_within(self, most: int) -> int:
+        """There is no room for more readers than these. Returns ``n``, which is at most that from now on."""
+        self._most, self._trial = max(1, most), None
+        self.n = min(self.n, self._most)
+        return self.n
+
     def _end_window(self) -> None:
         n, share = self.n, self._waited / max(self._total, 1e-9)
         if self._trial is not None:

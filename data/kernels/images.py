@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.loops import MIRROR_PADDING, copy_elements, mirror_row
+from scaffe.jit.loops import MIRROR_PADDING, convert_pixels, copy_elements, mirror_row
 
 
 @compiled(borrows=True)
@@ -33,15 +33,6 @@ def _interleave(pixels: np.ndarray, at: int, plane: int, width: int, n_channels:
 
 
 @compiled(borrows=True)
-def _convert(pixels: np.ndarray, at: int, mean: np.ndarray, mean_at: int, scale: np.float32, out: np.ndarray, to: int,
-             n_elems: int) -> None:
-    """out[to + k] = (pixels[at + k] - mean[mean_at + k]) * scale."""
-    start, of_mean, end = np.uint64(at), np.uint64(mean_at), np.uint64(to)
-    for k in range(np.uint64(n_elems)):
-        out[end + k] = (np.float32(pixels[start + k]) - mean[of_mean + k]) * scale
-
-
-@compiled(borrows=True)
 def _crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
                 mean: tuple[np.ndarray, np.ndarray], mean_rows: tuple[int, int], scale: np.float32,
                 shape: tuple[int, int, int, int], row: np.ndarray, out: np.ndarray) -> None:
@@ -59,9 +50,9 @@ def _crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int,
                 mirror_row(pixels, at, width, n_channels, row)
             means = mean[1] if mirrored else mean[0]
             if mirrored or strides[2] != n_channels:
-                _convert(row, 0, means, mean_at, scale, out, to, n_row)
+                convert_pixels(row, 0, means, mean_at, scale, out, to, n_row)
             else:
-                _convert(pixels, at, means, mean_at, scale, out, to, n_row)
+                convert_pixels(pixels, at, means, mean_at, scale, out, to, n_row)
 
 
 def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
@@ -120,7 +111,7 @@ def add_samples(pixels: np.ndarray, starts: np.ndarray, sums: np.ndarray) -> Non
     Args:
         pixels: 1-D uint8 or float32, holds all samples.
         starts: int64 (n,), index of each sample's first element in ``pixels``.
-        sums: float64, 1-D, as long as a sample; the samples are added to it.
+        sums: float64 or, for bytes, uint16, 1-D, as long as a sample; the samples are added to it.
     """
     for start in starts:
         sample = pixels[start:start + sums.size]

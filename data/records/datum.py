@@ -78,14 +78,12 @@ def datum_runs(content: np.ndarray, spans: np.ndarray, names: Sequence[str], col
     """
     from scaffe.data.kernels import datum_fields as f
 
-    table = np.empty((len(spans), f.N_COLUMNS), np.int64)
-    f.find_fields(content, spans, table)
+    table, is_file = _fields(content, spans)
     kinds = table[:, [f.CHANNELS, f.HEIGHT, f.WIDTH, f.N_FLOATS, f.ENCODED, f.N_DATA]]
     alike = len(spans) > 0 and not table[:, f.STATUS].any() and not (kinds != kinds[0]).any()
     if alike and table[0, f.N_DATA] and not table[0, f.ENCODED]:
         yield _raw(content, table, names[0])
         return
-    is_file = (table[:, f.STATUS] == 0) & (table[:, f.ENCODED] != 0)
     i = 0
     while i < len(spans):
         n_files = int(np.argmin(np.append(is_file[i:], False)))
@@ -100,12 +98,27 @@ def datum_files(content: np.ndarray, spans: np.ndarray, colour: Colour) -> tuple
     """The image files in Datum records, as ``FileSource.files`` gives them; arguments as for ``datum_runs``."""
     from scaffe.data.kernels import datum_fields as f
 
+    table, is_file = _fields(content, spans)
+    chosen = is_file & (colour != Colour.GREY)
+    return [content[slice(*place)] if found else None
+            for found, place in zip(chosen.tolist(), _places(table), strict=True)], table[:, f.LABEL]
+
+
+def _fields(content: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The table of ``find_fields``, and which records are image files."""
+    from scaffe.data.kernels import datum_fields as f
+
     table = np.empty((len(spans), f.N_COLUMNS), np.int64)
     f.find_fields(content, spans, table)
-    is_file = (table[:, f.STATUS] == 0) & (table[:, f.ENCODED] != 0) & (colour != Colour.GREY)
-    ends = table[:, f.DATA] + table[:, f.N_DATA]
-    return [content[start:end] if found else None for found, start, end in
-            zip(is_file.tolist(), table[:, f.DATA].tolist(), ends.tolist(), strict=True)], table[:, f.LABEL]
+    return table, (table[:, f.STATUS] == 0) & (table[:, f.ENCODED] != 0)
+
+
+def _places(table: np.ndarray) -> list[list[int]]:
+    """Where the bytes of each record's data start and end."""
+    from scaffe.data.kernels import datum_fields as f
+
+    places: list[list[int]] = np.stack([table[:, f.DATA], table[:, f.DATA] + table[:, f.N_DATA]], 1).tolist()
+    return places
 
 
 def _raw(content: np.ndarray, table: np.ndarray, name: str) -> Run:
@@ -120,7 +133,7 @@ def _images(content: np.ndarray, table: np.ndarray, names: Sequence[str], first:
     """Records that are image files; ``first``: the number of the first one."""
     from scaffe.data.kernels import datum_fields as f
 
-    places = np.stack([table[:, f.DATA], table[:, f.DATA] + table[:, f.N_DATA]], 1).tolist()
+    places = _places(table)
 
     def make(i: int, out: np.ndarray) -> np.ndarray:
         image = decode(content[slice(*places[i])], colour, out)

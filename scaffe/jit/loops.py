@@ -1,4 +1,4 @@
-"""Small functions for compiled code: copy and clear elements, mirror a row of pixels, a vectorized exp."""
+"""Small functions for compiled code: copy and clear elements, mirror and convert rows of pixels, a vectorized exp."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 
 from scaffe.jit import compiled
-from scaffe.jit.bfloat16 import Definition, intrinsic
+from scaffe.jit.bfloat16 import Definition, intrinsic, stored
 
 
 @compiled(inline="always")
@@ -51,6 +51,15 @@ def _reverse_block(typing_context: Any, x: Any, at: Any, y: Any, to: Any) -> Def
         return context.get_dummy_value()
 
     return types.void(x, types.int64, y, types.int64), build
+
+
+@compiled(inline="always")
+def convert_pixels(pixels: np.ndarray, at: int, mean: np.ndarray, mean_at: int, scale: float, y: np.ndarray, to: int,
+                   n_elems: int) -> None:
+    """y[to + k] = (pixels[at + k] - mean[mean_at + k]) · scale; the difference is a float32."""
+    start, of_mean, end = np.uint64(at), np.uint64(mean_at), np.uint64(to)
+    for k in range(np.uint64(n_elems)):
+        y[end + k] = stored((np.float32(pixels[start + k]) - mean[of_mean + k]) * scale, y[end + k])
 
 
 MIRROR_PADDING = 16  # elements that ``mirror_row`` may write past the row

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scaffe.data.convert import mean
-from scaffe.data.convert.mean import mean_image
-from scaffe.data.kernels.byte_sums import MOST_SAMPLES, add_bytes
+from scaffe.data.convert.mean import MOST_SAMPLES, mean_image
+from scaffe.data.kernels.images import add_samples
 from scaffe.data.records.datum import encode_file, encode_floats, encode_image
 from scaffe.data.sources.database import open_database
 from scaffe.errors import DataError
@@ -70,7 +70,7 @@ def test_mean_is_that_of_a_loop(tmp_path, monkeypatch, kind, n_at_once):
 def test_the_brightest_images_fit():
     pixels, sums = np.full(10, 255, np.uint8), np.zeros(10, np.uint16)
     pixels.flags.writeable = False
-    add_bytes(pixels, np.zeros(MOST_SAMPLES, np.int64), sums)
+    add_samples(pixels, np.zeros(MOST_SAMPLES, np.int64), sums)
     assert (sums == MOST_SAMPLES * 255).all()
 
 

@@ -254,3 +254,25 @@ def test_readers_are_added_while_the_consumer_waits(new_threads):
     assert len(chosen) <= 1
     prefetcher.close()
     assert not new_threads("reader-")
+
+
+def test_no_room_for_another_reader_is_no_end(new_threads, monkeypatch):
+    """A number of readers that the feed itself chooses ends nothing: as many read as there is room for."""
+    start, n_room = threading.Thread.start, itertools.count()
+
+    def limited(self):
+        if self.name.startswith("reader") and next(n_room) >= 2:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+
+    def fill(job, slot, rows):
+        time.sleep(0.001)
+        slot[rows] = job
+
+    prefetcher = Prefetcher(itertools.count(), Maker(fill, lambda job: 8), [np.zeros(8) for _ in range(5)], 1, 2, 6)
+    assert [float(prefetcher.next()[-1]) for _ in range(200)] == list(range(200))
+    assert next(n_room) > 2, "it never asked for more"
+    assert len(new_threads("reader-")) == 2
+    prefetcher.close()

@@ -43,6 +43,14 @@ def test_never_more_than_the_most():
     assert max(run(count, 1000, 50, 1)) == 3
 
 
+def test_what_there_is_no_room_for_is_not_asked_for_again():
+    count = ReaderCount(16)
+    run(count, 100, 9, 1)
+    assert count.n > 3
+    assert count.stay_within(3) == 3
+    assert max(run(count, 1000, 9, 1)) == 3
+
+
 def test_readers_that_do_not_help_are_taken_back():
     """Both cores are busy, or the disk is: the second reader changes nothing."""
     numbers = run(ReaderCount(8), 2000, 3, 1, most_useful=1)

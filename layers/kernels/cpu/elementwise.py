@@ -13,7 +13,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import real, stored
-from scaffe.jit.loops import MIRROR_PADDING, mirror_row
+from scaffe.jit.loops import MIRROR_PADDING, convert_pixels, mirror_row
 from scaffe.layers.kernels.cpu.arrays import as_bits, wide
 from scaffe.layers.kernels.cpu.threads.parts import LEAST_ELEMS, in_parts, in_units
 from scaffe.layers.kernels.extents import BITS, LANES, TOGETHER, expect_elems, expect_words
@@ -236,14 +236,6 @@ def _change(start: int, stop: int, pixels: np.ndarray, shape: tuple[int, int, in
             mean_at = (places[i, 0] + h) * mean_rows[0] + first * n_channels if mean_rows[0] else 0
             if mirrored:
                 mirror_row(pixels, at, width, n_channels, row)
-                _convert_pixels(row, 0, mean[1], mean_at, scale, y, at, n_row)
+                convert_pixels(row, 0, mean[1], mean_at, scale, y, at, n_row)
             else:
-                _convert_pixels(pixels, at, mean[0], mean_at, scale, y, at, n_row)
-
-
-@compiled(inline="always")
-def _convert_pixels(pixels: np.ndarray, at: int, mean: np.ndarray, mean_at: int, scale: float, y: np.ndarray, to: int,
-             n_elems: int) -> None:
-    start, of_mean, end = np.uint64(at), np.uint64(mean_at), np.uint64(to)
-    for k in range(np.uint64(n_elems)):
-        y[end + k] = stored((np.float32(pixels[start + k]) - mean[of_mean + k]) * scale, y[end + k])
+                convert_pixels(pixels, at, mean[0], mean_at, scale, y, at, n_row)

@@ -65,7 +65,7 @@ def differences(decoder: Any, n_images: int) -> Iterator[dict[str, Any]]:
         all_of = np.concatenate([part.reshape(-1) for part in parts if part is not None] or [np.zeros(1)])
         yield {"what": f"pixels {name}", "files": len(parts), "decoded": sum(part is not None for part in parts),
                "largest": int(all_of.max()), "mean": float(all_of.mean()), "equal": float((all_of == 0).mean()),
-               "above_2": float((all_of > 2).mean()), "trouble": decoder.trouble}
+               "above_2": float((all_of > 2).mean()), "first_error": decoder.first_error}
 
 
 def open_feed(folder: Path, n_threads: int, device: Any, batch: int) -> Feed:
@@ -112,7 +112,7 @@ def main() -> None:
             feed = open_feed(Path(folder), n_threads, decoder if place == "gpu" else None, options.batch)
             found = rate(feed, options.seconds, options.batch)
             print(json.dumps({"what": f"-decode {place}, {n_threads} readers", "images_per_second": found,
-                              "trouble": decoder.trouble}), flush=True)
+                              "first_error": decoder.first_error}), flush=True)
 
 
 if __name__ == "__main__":

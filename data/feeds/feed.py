@@ -59,10 +59,10 @@ class PixelDevice(Protocol):
     """A device's memory for pixels, and its decoder of plain JPEG files. Several threads may call it at once.
 
     Attributes:
-        trouble: what the decoder has raised, in one line; empty while it has not.
+        first_error: what the decoder raised first, in one line; empty while it has raised nothing.
     """
 
-    trouble: str
+    first_error: str
 
     def empty(self, n_bytes: int) -> Any:
         """Flat uint8 memory on the device."""
@@ -135,7 +135,7 @@ class Feed:
         n_records: how many samples the source has; 0 if one pass over them means nothing.
         change: how to convert pixels to floats; None: all batches are floats.
         device: where batches of pixels lie; None: on the host.
-        on_trouble: called once with what the device's decoder has raised.
+        on_device_error: called once with what the device's decoder has raised.
 
     Attributes:
         shapes, n_records, change: as given.
@@ -146,12 +146,12 @@ class Feed:
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
                  close: Callable[[], None], n_records: int = 0, change: PixelChange | None = None,
-                 device: PixelDevice | None = None, on_trouble: Callable[[str], None] | None = None) -> None:
+                 device: PixelDevice | None = None, on_device_error: Callable[[str], None] | None = None) -> None:
         self.shapes, self.n_records, self.change = list(shapes), n_records, change
         self._prefetcher, self._close = prefetcher, close
         self.n_batches = len(prefetcher.slots)
         self.batch_bytes = sum(array.nbytes for array in prefetcher.slots[0].arrays)
-        self._device, self._on_trouble = device, on_trouble
+        self._device, self._on_device_error = device, on_device_error
         self.device_bytes = self.n_batches * prefetcher.slots[0].arrays[0].nbytes if device is not None else 0
 
     def next(self) -> tuple[np.ndarray, ...]:
@@ -167,9 +167,9 @@ class Feed:
             DataError: a record cannot be read or does not fit. The feed gives no more batches then.
         """
         slot: Slot = self._prefetcher.next()
-        if self._device is not None and self._device.trouble and self._on_trouble is not None:
-            self._on_trouble(self._device.trouble)
-            self._on_trouble = None
+        if self._device is not None and self._device.first_error and self._on_device_error is not None:
+            self._on_device_error(self._device.first_error)
+            self._on_device_error = None
         return slot.arrays
 
     def close(self) -> None:

@@ -72,5 +72,5 @@ def _decoder(kernels: Any) -> Any:
         return decoder
     out, size = decoder.empty(PROBE * PROBE * 3).reshape(1, PROBE, PROBE, 3), np.full((1, 2), PROBE)
     if not decoder.decode([file], size, np.zeros((1, 2), np.int64), np.zeros(1, np.int64), out).all():
-        raise LayerError(f"the decoder cannot be used: {decoder.trouble or 'it decodes no JPEG file'}")
+        raise LayerError(f"the decoder cannot be used: {decoder.first_error or 'it decodes no JPEG file'}")
     return decoder

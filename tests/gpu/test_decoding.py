@@ -42,7 +42,7 @@ def test_parts_of_images_differ_in_the_last_places_only() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(work, range(4)))
-    assert all(part.all() for part in done), decoder.trouble
+    assert all(part.all() for part in done), decoder.first_error
     found = out.get().astype(int)
     for image, (y, x), mine in zip(images, places, found, strict=True):
         assert image is not None

@@ -32,7 +32,7 @@ class ImageDecoder:
 
     def __init__(self, make: Callable[[], Decode]) -> None:
         self._make, self._number, self._own = make, device.current(), _OfThread()
-        self.trouble = ""
+        self.first_error = ""
 
     def empty(self, n_bytes: int) -> Any:
         """Flat uint8 memory."""
@@ -48,7 +48,7 @@ class ImageDecoder:
             images = list(self._own.decode(files, stream))  # kept until their parts are copied
             lie = [_lies(image, size) for image, size in zip(images, sizes.tolist(), strict=True)]
         except Exception as error:  # of classes that only the decoder's package knows; the host decodes then
-            self.trouble = self.trouble or device.first_line(error)
+            self.first_error = self.first_error or device.first_line(error)
             return np.zeros(len(files), bool)
         found = np.array([address > 0 for address, _ in lie], bool)
         if found.any():

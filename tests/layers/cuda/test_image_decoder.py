@@ -73,7 +73,7 @@ def test_what_is_not_decoded_or_has_another_size_is_left(cp: Any) -> None:
     sizes[3] += 1
     assert decoder.decode(files, sizes, places, rows, out).tolist() == [True, False, True, False, True]
     np.testing.assert_array_equal(out.get()[4], expected_of(files[4], places[4]))
-    assert not decoder.trouble
+    assert not decoder.first_error
 
 
 def test_a_decoder_that_raises_leaves_all_and_is_told_of(cp: Any) -> None:
@@ -87,7 +87,7 @@ def test_a_decoder_that_raises_leaves_all_and_is_told_of(cp: Any) -> None:
     decoder, places, rows = cuda.image_decoder(), np.zeros((2, 3), np.int64), np.arange(2)
     out = decoder.empty(2 * CROP * CROP * 3).reshape(2, CROP, CROP, 3)
     assert not decoder.decode(files, sizes, places, rows, out).any()
-    assert decoder.trouble == "out of memory"
+    assert decoder.first_error == "out of memory"
     assert decoder.decode(files, sizes, places, rows, out).all()
 
 
@@ -110,7 +110,7 @@ def test_each_thread_decodes_with_its_own_on_the_nets_device(cp: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and not decoder.trouble
+    assert not wrong and not decoder.first_error
     assert set(nvimgcodec.Settings.threads) == {"r0", "r1", "r2", "r3"}
     assert nvimgcodec.Settings.devices == {1}
 

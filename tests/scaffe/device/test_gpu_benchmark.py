@@ -32,7 +32,7 @@ def test_decoding_is_compared_and_timed(tmp_path):
                                              "-decode host, 2 readers"]
     assert all((row["files"], row["decoded"], row["largest"]) == (2, 2, 0) for row in rows[:3])
     assert all(row["images_per_second"] > 0 for row in rows[3:])
-    assert not any(row["trouble"] for row in rows)
+    assert not any(row["first_error"] for row in rows)
 
 
 @pytest.mark.thorough

@@ -71,8 +71,11 @@ class Search:
     judged: set[tuple[Choice, ...]] = field(default_factory=set)
 
     def seconds(self, choices: Sequence[Choice], below: float = inf) -> float:
-        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit, or take
-        no less than ``below``, which falls from call to call, as a bound says or the same choices have shown."""
+        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit.
+
+        Where ``below`` is given, choices that cannot take less are infinite, too: a lower bound says so before they are
+        placed, or they were judged in an earlier call. ``below`` only falls from call to call.
+        """
         if below < inf:
             n_judged = len(self.judged)
             self.judged.add(tuple(choices))

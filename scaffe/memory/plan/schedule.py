@@ -64,8 +64,8 @@ def visits_within(iteration: Iteration, choices: Sequence[Choice], n_bytes: int)
 
 
 def least_seconds(iteration: Iteration, found: Visits, bandwidth: Bandwidth) -> tuple[float, float]:
-    """Of any plan with these stays: what an iteration takes at least, and what its moves take together, in seconds. It
-    takes as long as its steps and recomputing do, and as the moves in one queue, for all of which it waits."""
+    """Two numbers of seconds that hold for any plan with these stays: the least that an iteration takes, and what its
+    moves take together. An iteration takes at least its steps and recomputing, and at least the moves in one queue."""
     need, visits = found
     compute = sum(iteration.seconds) + sum(map(iteration.recompute_seconds, chain(*need.recompute.values())))
     out = sum(iteration.tensors[each.number].n_bytes for each in visits if each.offloads) / bandwidth.out

@@ -288,7 +288,7 @@ def _show(args: Namespace, n_ranks: int, known: Any, made: list[Any], times: dic
     note = (f"{args.net}, {n_ranks} ranks, {args.batch} images a rank, {args.iterations} iterations a round, "
             f"{args.rounds} rounds; measured {machine.inter_bandwidth / 1e6:.1f} MB/s a port, "
             f"{machine.inter_latency * 1e6:.0f} us a message, sums {machine.sum_bandwidth / 1e9:.2f} GB/s, "
-            f"packing {ranks.copy_bandwidth / 1e9:.2f} GB/s, update {ranks.update_bandwidth / 1e9:.2f} GB/s of parameters.")
+            f"packing {ranks.copy_bandwidth / 1e9:.2f} GB/s, update {ranks.update_bandwidth / 1e9:.2f} GB/s.")
     first = statistics.median(times[made[0][0]])
     with Figures("partitions", COLUMNS, note, args.keep, variant=f"{args.net}-{n_ranks}") as table:
         for way, _, plan in made:

@@ -92,7 +92,7 @@ def draw_net(argv: Sequence[str]) -> int:
 
     flags = Flags.of(draw_net)
     flags.argument("net", "the net's prototxt")
-    flags.argument("picture", "the file to write: .svg, or .png (needs OpenCV)")
+    flags.argument("picture", "the file to write: .svg, or .png (needs resvg-py)")
     flags.flag("rankdir", "LR", "which way the net runs", choices=("LR", "RL", "TB", "BT"))
     flags.flag("phase", "ALL", "the layers to draw", choices=("TRAIN", "TEST", "ALL"))
     flags.flag("display_lrm", False, "show the multipliers of learning rates")

@@ -114,7 +114,7 @@ def export_onnx(argv: Sequence[str]) -> int:
 
     flags = Flags.of(export_onnx)
     flags.argument("net", "the deploy net's prototxt")
-    flags.argument("weights", "trained weights, a .caffemodel")
+    flags.argument("weights", "trained weights, .caffemodel or .safetensors")
     flags.argument("model", "the .onnx file to write")
     add_state_flags(flags)
     options = flags.parse(argv)

@@ -29,7 +29,7 @@ MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.nets": ("scaffe.files", "scaffe.layers", "scaffe.data"),
     "scaffe.export": ("scaffe.nets", "scaffe.files"),
     "scaffe.training": ("scaffe.memory", "scaffe.nets", "scaffe.files", *BELOW),
-    "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", "scaffe.pictures", *BELOW),
+    "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", "scaffe.pictures", "scaffe.export", *BELOW),
     "scaffe.torch": ("scaffe.collectives",),
     "scaffe.cli": ("scaffe",),
 }

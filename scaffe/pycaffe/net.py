@@ -265,7 +265,7 @@ class Net:
                 blob.diff_flat[:] = 0
 
     def copy_from(self, path: str) -> None:
-        """Load weights of a ``.caffemodel``, ``.caffemodel.h5`` or ``.safetensors`` by layers' names. Raises UserError."""
+        """Load a ``.caffemodel``, ``.caffemodel.h5`` or ``.safetensors``, matching layers by name. Raises UserError."""
         self._built.note_written()
         load_weights(self._pushed, path)
 

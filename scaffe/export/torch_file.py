@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.export import torch_detection, torch_rarer  # noqa: F401 - for what they register
 from scaffe.export.torch_code import GLOBALS, Code, Names
@@ -68,8 +68,10 @@ def export_torch(net: Net, path: str | Path) -> Path:
         raise UserError(f"{path}: expected the name of a Python module, such as net.py")
     text, code = torch_text(net, path.stem)
     weights = path.with_suffix(".safetensors")
-    write_tensors(weights, code.tensors, {"format": "pt", "net": net.name})
-    write_whole(path, text.encode(), UserError)
+    with replacing(path, UserError) as file:
+        file.write(text.encode())
+        file.flush()
+        write_tensors(weights, code.tensors, {"format": "pt", "net": net.name})
     return weights
 
 

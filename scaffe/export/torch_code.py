@@ -120,4 +120,9 @@ class Code:
 
 def number(value: Any) -> str:
     """A float32 of a message as the shortest text that gives it back."""
-    return repr(float(str(np.float32(value))))
+    return repr(shortest(value))
+
+
+def shortest(value: Any) -> float:
+    """The number with the fewest digits that is a message's float32: 0.999, not 0.99900001."""
+    return float(str(np.float32(value)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.export.registry import Converters
-from scaffe.export.torch_code import Code, number
+from scaffe.export.torch_code import Code, number, shortest
 from scaffe.export.windows import concat_axis, spatial, window
 from scaffe.nets.net_layer import Node
 
@@ -36,7 +36,7 @@ def dropout(code: Code, node: Node) -> None:
     if p.scale_train:
         code.write(node, f"{code.module(node, f'nn.Dropout({number(p.dropout_ratio)})')}({x})")
     else:
-        code.write(node, f"{x} * {number(1 - p.dropout_ratio)}")
+        code.write(node, f"{x} * {number(1 - shortest(p.dropout_ratio))}")
 
 
 @converts("ReLU")
@@ -144,7 +144,7 @@ def batch_norm(code: Code, node: Node) -> None:
     mean, variance, factor = (blob.data.astype(np.float64) for blob in node.layer.blobs)
     scale = 1 / factor[0] if factor[0] else 0.0
     p, n_axes = node.param.batch_norm_param, max(node.bottoms[0].ndim - 2, 1)
-    options = f"{mean.size}, eps={number(p.eps)}, momentum={number(1 - p.moving_average_fraction)}"
+    options = f"{mean.size}, eps={number(p.eps)}, momentum={number(1 - shortest(p.moving_average_fraction))}"
     made = code.module(node, f"nn.BatchNorm{n_axes}d({options}, affine=False)", running_mean=mean * scale,
                        running_var=variance * scale, num_batches_tracked=np.zeros((), np.int64))
     code.write(node, f"{made}({code.bottoms(node)[0]})")

@@ -89,7 +89,7 @@ test-torch: .venv-torch/ready venv
 .venv-torch/ready: pyproject.toml
 	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip install --quiet --upgrade pip
-	.venv-torch/bin/python -m pip install --quiet --editable '.[mpi]' pytest '$(TORCH)'
+	.venv-torch/bin/python -m pip install --quiet --editable '.[mpi,safetensors]' pytest '$(TORCH)'
 	.venv-torch/bin/python -m scaffe warm
 	touch $@
 

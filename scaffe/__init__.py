@@ -29,6 +29,7 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
     "scaffe.classifier": ("Classifier",),
     "scaffe.detector": ("Detector",),
     "scaffe.report.charts": ("plot_losses",),  # not Caffe's
+    "scaffe.pycaffe.exports": ("export_torch",),  # nor this
 }
 _MODULES = ("_caffe", "classifier", "coord_map", "detector", "draw", "io", "layers", "log", "net_spec", "proto",
             "pycaffe")

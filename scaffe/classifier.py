@@ -16,7 +16,7 @@ class Classifier(Net):
     """A net that classifies images.
 
     Args:
-        model_file, pretrained_file: the net's prototxt and its ``.caffemodel``.
+        model_file, pretrained_file: the net's prototxt and its weights, ``.caffemodel`` or another kind.
         image_dims: height and width to which images are resized before cropping; by default the input's.
         mean, input_scale, raw_scale, channel_swap: see ``io.Transformer``.
     """

@@ -22,7 +22,7 @@ class Detector(Net):
     """A net that classifies windows of images.
 
     Args:
-        model_file, pretrained_file: the net's prototxt and its ``.caffemodel``.
+        model_file, pretrained_file: the net's prototxt and its weights, ``.caffemodel`` or another kind.
         mean, input_scale, raw_scale, channel_swap: see ``io.Transformer``.
         context_pad: pixels along each border of the input that show the window's surroundings; None or 0 for none.
     """

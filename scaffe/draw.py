@@ -15,7 +15,8 @@ from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
 from scaffe.files.upgrade import upgrade_net
 from scaffe.pictures.layout import DIRECTIONS
-from scaffe.pictures.net_picture import LEARNING, has_phase, net_picture, to_png, to_svg
+from scaffe.pictures.net_boxes import LEARNING, has_phase
+from scaffe.pictures.net_picture import net_picture, to_png, to_svg
 from scaffe.proto import caffe_pb2
 
 WRITERS = {"svg": to_svg, "png": to_png}
@@ -35,7 +36,7 @@ def draw_net(caffe_net: Any, rankdir: str = "LR", ext: str = "png", phase: int |
     Args:
         caffe_net: a NetParameter, in today's or an older form.
         rankdir: the direction of data flow: LR, RL, TB or BT; TB for any other, as in Graphviz.
-        ext: svg, or png (which needs OpenCV).
+        ext: svg, or png (which needs resvg-py).
         phase: TRAIN or TEST; None draws the layers of both.
         display_lrm: show the learning rate multipliers.
 
@@ -43,7 +44,7 @@ def draw_net(caffe_net: Any, rankdir: str = "LR", ext: str = "png", phase: int |
         The content of the picture file.
 
     Raises:
-        ValueError: an unknown ext, or png without OpenCV.
+        ValueError: an unknown ext, or png without resvg-py.
     """
     if ext not in WRITERS:
         raise UserError(f"cannot draw .{ext}; the picture's file must end in .svg or .png")

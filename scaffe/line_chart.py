@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from math import ceil, floor, log2, log10
 from typing import Protocol
 
-from scaffe.markup import escaped
+from scaffe import svg
 
 COLOURS = ("#1f5fa8", "#c8501e", "#2e8540", "#7a3e9d", "#000000", "#9a7b00", "#0f8b8d", "#b03060")
 LARGEST, LEAST_EXTENT, LEAST_SHARE = 1e100, 1e-100, 1e-12
 """Of values that can be drawn; of what a linear axis spans, also beside its values: less is a point."""
+GRID = {"class_": "grid", "stroke": "#dddddd"}
 LOGARITHMS = {2: log2, 10: log10}  # exact at powers, which log(value, base) is not
 
 
@@ -151,14 +152,14 @@ class Chart:
         page = self.page
         frame = _Frame(page, [x for line in self.lines for x, _ in line.points],
                        [y for line in self.lines for _, y in line.points], self.x, self.y)
-        body = [f'<text x="{page.left}" y="22" font-size="15">{escaped(self.title)}</text>', *frame.marks()]
+        body = [svg.text(page.left, 22, self.title, font_size=15), *frame.marks()]
         for index, line in enumerate(self.lines):
-            body.append(_curve(line, index, frame))
+            colour = _colour(index)
+            body.append(svg.polyline([(frame.x(x), frame.y(y)) for x, y in line.points], stroke_width=2, **colour))
             if page.has_legend:
-                body.append(_legend(line.name, index, page))
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{page.width}" height="{page.height}" '
-                f'viewBox="0 0 {page.width} {page.height}" font-family="sans-serif" font-size="12">\n'
-                '<rect class="paper" width="100%" height="100%" fill="white"/>\n' + "\n".join(body) + "\n</svg>\n")
+                x, y = page.width - page.right + 12, page.top + 12 + 20 * index
+                body += [svg.line(x, y, x + 24, y, stroke_width=3, **colour), svg.text(x + 30, y + 4, line.name)]
+        return svg.document(page.width, page.height, body)
 
     def _repr_svg_(self) -> str:
         """The chart, as notebooks ask for it."""
@@ -187,13 +188,15 @@ class _Frame:
         marks = []
         for value in self._x_axis.scale.ticks(*self._x_ends):
             x = self.x(value)
-            marks.append(_grid(x, low, x, high) + _text(x, low + 18, self._x_axis.text(value), "middle"))
+            marks += [svg.line(x, low, x, high, **GRID),
+                      svg.text(x, low + 18, self._x_axis.text(value), text_anchor="middle")]
         for value in self._y_axis.scale.ticks(*self._y_ends):
             y = self.y(value)
-            marks.append(_grid(page.left, y, right, y) + _text(page.left - 8, y + 4, self._y_axis.text(value), "end"))
+            marks += [svg.line(page.left, y, right, y, **GRID),
+                      svg.text(page.left - 8, y + 4, self._y_axis.text(value), text_anchor="end")]
         if self._y_axis.label:
-            marks.append(_text(page.left, page.top - 6, self._y_axis.label, "start"))
-        return [*marks, _text((page.left + right) / 2, low + 42, self._x_axis.label, "middle")]
+            marks.append(svg.text(page.left, page.top - 6, self._y_axis.label))
+        return [*marks, svg.text((page.left + right) / 2, low + 42, self._x_axis.label, text_anchor="middle")]
 
 
 def _fraction(scale: Scale, ends: tuple[float, float], value: float) -> float:
@@ -203,21 +206,7 @@ def _fraction(scale: Scale, ends: tuple[float, float], value: float) -> float:
     return (scale.position(value) - first) / (last - first) if last != first else 0.5
 
 
-def _curve(line: Line, index: int, frame: _Frame) -> str:
-    points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
-    return (f'<polyline class="curve c{index % len(COLOURS)}" points="{points}" fill="none" '
-            f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="2"/>')
-
-
-def _legend(name: str, index: int, page: Page) -> str:
-    x, y = page.width - page.right + 12, page.top + 12 + 20 * index
-    return (f'<line class="curve c{index % len(COLOURS)}" x1="{x}" y1="{y}" x2="{x + 24}" y2="{y}" '
-            f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="3"/>' + _text(x + 30, y + 4, name, "start"))
-
-
-def _grid(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escaped(text)}</text>'
+def _colour(index: int) -> dict[str, str]:
+    """The attributes of a line's curve, and of its line in the legend."""
+    number = index % len(COLOURS)
+    return {"class_": f"curve c{number}", "stroke": COLOURS[number]}

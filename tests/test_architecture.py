@@ -16,20 +16,20 @@ GROUND = tuple(f"scaffe.{name}" for name in (
     "atomic_files", "control_groups", "environment", "errors", "flags", "forking", "hdf5_input", "input_files", "jit",
     "line_chart", "live_line", "log", "machine_code", "mapped_files", "mapped_memory", "markup", "net_spec",
     "private_files", "proto", "signal_mask",
-    "start_watch", "temporary", "threads"))
+    "start_watch", "svg", "temporary", "threads"))
 BELOW = ("scaffe.layers", "scaffe.data", "scaffe.collectives")
 MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.layers": (),
     "scaffe.data": (),
     "scaffe.collectives": (),
     "scaffe.files": (),
-    "scaffe.pictures": ("scaffe.data",),
+    "scaffe.pictures": (),
     "scaffe.report": ("scaffe.pictures", "scaffe.files"),
     "scaffe.memory": ("scaffe.nets", "scaffe.files", "scaffe.layers", "scaffe.data"),
     "scaffe.nets": ("scaffe.files", "scaffe.layers", "scaffe.data"),
     "scaffe.export": ("scaffe.nets", "scaffe.files"),
     "scaffe.training": ("scaffe.memory", "scaffe.nets", "scaffe.files", *BELOW),
-    "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", "scaffe.pictures", *BELOW),
+    "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", "scaffe.pictures", "scaffe.export", *BELOW),
     "scaffe.torch": ("scaffe.collectives",),
     "scaffe.cli": ("scaffe",),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.pictures.net_picture import Arrow, Box, Picture, picture_of
+from scaffe.pictures.net_boxes import Arrow, Box
+from scaffe.pictures.net_picture import Picture, picture_of
 from scaffe.training.partition.planner.cost_model import Cost
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.planner.shapes import LayerShape

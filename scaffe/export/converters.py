@@ -9,20 +9,12 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.export.graph import Graph
+from scaffe.export.registry import Converter, Converters
+from scaffe.export.windows import concat_axis, spatial, window
 from scaffe.nets.net_layer import Node
 
-Converter = Callable[[Graph, Node], None]
-CONVERTERS: dict[str, Converter] = {}
-
-
-def converts(*types: str) -> Callable[[Converter], Converter]:
-    """Decorator: this function converts those layer types."""
-
-    def enter(converter: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(types, converter))
-        return converter
-
-    return enter
+CONVERTERS = Converters()
+converts = CONVERTERS.of
 
 
 def _simple(operator: str, attributes: Callable[[Any], dict[str, Any]] = lambda param: {}) -> Converter:
@@ -36,8 +28,7 @@ CONVERTERS.update({
     "Sigmoid": _simple("Sigmoid"), "TanH": _simple("Tanh"), "AbsVal": _simple("Abs"), "BNLL": _simple("Softplus"),
     "ELU": _simple("Elu", lambda param: {"alpha": param.elu_param.alpha}),
     "Softmax": _simple("Softmax", lambda param: {"axis": param.softmax_param.axis}),
-    "Concat": _simple("Concat", lambda param: {"axis": param.concat_param.concat_dim if param.concat_param.HasField(
-        "concat_dim") else param.concat_param.axis})})
+    "Concat": _simple("Concat", lambda param: {"axis": concat_axis(param.concat_param)})})
 
 
 @converts("Input")
@@ -93,22 +84,14 @@ def convolution(graph: Graph, node: Node) -> None:
     n_axes = weight.ndim - 2
     if p.axis != 1:
         raise UserError(f"layer {node.name!r}: ONNX convolutions have axis 1, this one has {p.axis}")
-    pads = _spatial(p, "pad", 0, n_axes)
+    pads = spatial(p, "pad", 0, n_axes)
     group = node.bottoms[0].shape[1] if "epthwise" in node.param.type else p.group
     constants = [graph.constant(blob.data) for blob in node.layer.blobs]
     operator = "ConvTranspose" if node.param.type == "Deconvolution" else "Conv"
     for bottom, top in zip(graph.bottoms(node), node.top_names, strict=False):
         graph.add(operator, [bottom, *constants], graph.define(top), kernel_shape=list(weight.shape[2:]), group=group,
-                  strides=_spatial(p, "stride", 1, n_axes), dilations=_spatial(p, "dilation", 1, n_axes),
+                  strides=spatial(p, "stride", 1, n_axes), dilations=spatial(p, "dilation", 1, n_axes),
                   pads=pads + pads)
-
-
-def _spatial(p: Any, name: str, default: int, n_axes: int) -> list[int]:
-    """One number a spatial axis, however the prototxt gives it."""
-    if name != "dilation" and (p.HasField(f"{name}_h") or p.HasField(f"{name}_w")):
-        return [getattr(p, f"{name}_h"), getattr(p, f"{name}_w")]
-    given = list(getattr(p, name)) or [default]
-    return given if len(given) == n_axes else given * n_axes
 
 
 @converts("InnerProduct")
@@ -135,7 +118,7 @@ def pooling(graph: Graph, node: Node) -> None:
     if p.global_pooling:
         graph.add("GlobalMaxPool" if p.pool == p.MAX else "GlobalAveragePool", [bottom], top)
         return
-    kernel, stride, pad = (_window(p, name) for name in ("kernel", "stride", "pad"))
+    kernel, stride, pad = (window(p, name) for name in ("kernel", "stride", "pad"))
     ends = [max(0, (out - 1) * s + k - n - 2 * d) for out, s, k, n, d in
             zip(node.tops[0].shape[2:], stride, kernel, node.bottoms[0].shape[2:], pad, strict=False)]
     common = {"kernel_shape": kernel, "strides": stride}
@@ -145,12 +128,6 @@ def pooling(graph: Graph, node: Node) -> None:
     if any(pad):  # averages count the padding, but not what lies behind it
         bottom = graph.add("Pad", [bottom, graph.constant([0, 0, *pad, 0, 0, *pad], np.int64)])
     graph.add("AveragePool", [bottom], top, pads=[0, 0, *ends], **common)
-
-
-def _window(p: Any, name: str) -> list[int]:
-    if p.HasField(f"{name}_h") or p.HasField(f"{name}_w"):
-        return [getattr(p, f"{name}_h"), getattr(p, f"{name}_w")]
-    return [getattr(p, "kernel_size" if name == "kernel" else name)] * 2
 
 
 @converts("LRN")

@@ -9,7 +9,7 @@ from typing import Any
 
 from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
-from scaffe.files import hdf5
+from scaffe.files import hdf5, safetensors
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
 from scaffe.files.hdf5 import Layer, StoredLayer
 from scaffe.files.upgrade import upgrade_net
@@ -21,7 +21,8 @@ LAYER, BLOBS = 100, 7
 
 
 def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) -> None:
-    """Write a net's layers with their blobs, byte for byte as Caffe 1.0 does; HDF5 where the name ends in ``.h5``.
+    """Write a net's layers with their blobs, byte for byte as Caffe 1.0 does; where the name ends in ``.h5`` or
+    ``.safetensors``, in those formats.
 
     Args:
         path: the file; an existing one is replaced only once the new one is complete.
@@ -33,6 +34,9 @@ def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) 
     """
     if str(path).endswith(".h5"):
         hdf5.write_model(path, layers)
+        return
+    if str(path).endswith(safetensors.ENDING):
+        safetensors.write_model(path, net_name, layers)
         return
     with replacing(path, UserError) as file:
         file.write(wire_form(caffe_pb2.NetParameter(name=net_name)))
@@ -81,8 +85,8 @@ def read_model(path: str | Path) -> list[Layer]:
     Raises:
         UserError: no such file, truncated, or not a trained net.
     """
-    if str(path).endswith(".h5"):
-        return list(hdf5.model_layers(path))
+    if str(path).endswith((".h5", safetensors.ENDING)):
+        return list(model_layers(path))
     message, blobs = read_with_blobs(path, caffe_pb2.NetParameter)
     try:
         layers: list[Layer] = [(layer.name, layer.type, [blob_array(blobs[b.num], copies=False) for b in layer.blobs])
@@ -95,5 +99,8 @@ def read_model(path: str | Path) -> list[Layer]:
 
 
 def model_layers(path: str | Path) -> Iterable[Layer]:
-    """As ``read_model``; those of HDF5 one after another, so that they need not be in memory together."""
+    """As ``read_model``; those of HDF5 and safetensors one after another, so that they need not be in memory
+    together."""
+    if str(path).endswith(safetensors.ENDING):
+        return safetensors.model_layers(path)
     return hdf5.model_layers(path) if str(path).endswith(".h5") else read_model(path)

@@ -31,7 +31,7 @@ def listed(paths: str) -> list[str]:
 
 
 def load_weights(net: Net, path: str | Path) -> None:
-    """Copy weights from a ``.caffemodel`` (or ``.caffemodel.h5``) into the net's layers of the same names.
+    """Copy weights from a ``.caffemodel``, ``.caffemodel.h5`` or ``.safetensors`` into layers of the same names.
 
     Layers of the file that the net lacks are ignored, with a line in the log. Layers of the net that the file lacks
     keep their values. Raises UserError if the file cannot be read, or its blobs do not fit the net's."""
@@ -94,7 +94,7 @@ def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
     """Write every layer of the net, including those without parameters, as Caffe does.
 
     Args:
-        path: ``.caffemodel``, or ``.caffemodel.h5`` for HDF5.
+        path: ``.caffemodel``; ``.caffemodel.h5`` for HDF5, ``.safetensors`` for that.
         with_diffs: save the diffs too (``snapshot_diff``).
     """
     write_model(path, net.name, stored_layers(net, with_diffs))

@@ -1,7 +1,8 @@
 """Layered layout of a directed acyclic graph, after Sugiyama et al. (IEEE Trans. SMC 11(2), 1981).
 
-A node's layer is its longest path from a source. Arrows over several layers get a way point in each. The order within a
-layer follows the means of the neighbours' positions; then boxes move towards their neighbours as far as there is room.
+A node's layer is its longest path from a source. Arrows over several layers get a way point in each, and run straight
+on beside that layer's boxes. The order within a layer follows the means of the neighbours' positions; then boxes move
+towards their neighbours as far as there is room.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ class Layout:
     height: float
 
 
-def lay_out(extents: Sequence[Point], arrows: Sequence[tuple[int, int]], rankdir: str = "TB") -> Layout:
+def lay_out(extents: Sequence[Point], arrows: Sequence[tuple[int, int]], rankdir: str = "TB",
+            room: Sequence[float] = ()) -> Layout:
     """Place boxes so that arrows run one way.
 
     Args:
         extents: width and height of each box.
         arrows: (start, end) box indices; they form no circle.
         rankdir: TB, BT, LR or RL: which way the arrows run (top to bottom, ...).
+        room: by arrow, the pixels that it needs between its box and the next layer; none: what is usual.
 
     Raises:
         ValueError: another rankdir.
@@ -49,17 +52,25 @@ def lay_out(extents: Sequence[Point], arrows: Sequence[tuple[int, int]], rankdir
     links = [link for chain in chains for link in zip(chain, chain[1:], strict=False)]
     layers = _ordered(ranks, links)
     places = _positions(layers, across, links)
-    depths, total = _depths(layers, along)
+    gaps = [GAP_ALONG] * len(layers)
+    for (start, _), needed in zip(arrows, room, strict=False):
+        gaps[ranks[start]] = max(gaps[ranks[start]], needed)
+    thick = [max((along[node] for node in layer), default=0.0) for layer in layers]
+    depths, total = _depths(thick, gaps)
     span = max((p + a / 2 for p, a in zip(places, across, strict=False)), default=0.0)
 
-    def point(node: int) -> Point:
-        depth = depths[ranks[node]]
+    def point(node: int, beyond: float = 0.0) -> Point:
+        depth = depths[ranks[node]] + beyond
         depth = total - depth if rankdir in ("BT", "RL") else depth
         return (places[node], depth) if is_vertical else (depth, places[node])
 
+    def beside(node: int) -> list[Point]:
+        half = thick[ranks[node]] / 2
+        return [point(node, -half), point(node, half)] if half else [point(node)]
+
     width, height = (span, total) if is_vertical else (total, span)
-    return Layout([point(i) for i in range(len(extents))], [[point(n) for n in chain] for chain in chains],
-                  width, height)
+    paths = [[point(start), *(p for way in ways for p in beside(way)), point(end)] for start, *ways, end in chains]
+    return Layout([point(i) for i in range(len(extents))], paths, width, height)
 
 
 def _ranks(n_boxes: int, arrows: Sequence[tuple[int, int]]) -> list[int]:
@@ -144,14 +155,14 @@ def _pack(layer: list[int], places: list[float], across: list[float], wanted: li
         places[node] = (forth[node] + back[node]) / 2
 
 
-def _depths(layers: list[list[int]], along: list[float]) -> tuple[list[float], float]:
-    """Each layer's centre line, and where the last one ends."""
-    depths, edge = [], 0.0
-    for layer in layers:
-        thick = max((along[node] for node in layer), default=0.0)
-        depths.append(edge + thick / 2)
-        edge += thick + GAP_ALONG
-    return depths, max(edge - GAP_ALONG, 0.0)
+def _depths(thick: list[float], gaps: list[float]) -> tuple[list[float], float]:
+    """Each layer's centre line, and where the last one ends; behind each layer comes its gap."""
+    depths, edge, end = [], 0.0, 0.0
+    for own, gap in zip(thick, gaps, strict=True):
+        depths.append(edge + own / 2)
+        end = edge + own
+        edge = end + gap
+    return depths, end
 
 
 def _neighbours(links: list[tuple[int, int]]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:

@@ -1,119 +1,215 @@
-"""Draws a trace of spans as PNG or SVG, with a row for each thread of each rank."""
+"""Draws a part of a trace as SVG or PNG: a panel for each rank, with a row for each of its threads."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Any
 
-import numpy as np
-
-from scaffe.data.records.decode import opencv
+from scaffe import svg
 from scaffe.errors import UserError
-from scaffe.markup import escaped
+from scaffe.pictures.hidden import WAIT, Hidden, hidden
 
-WIDTH, LEFT, TOP, ROW, MARGIN, LEAST_PIXELS = 1200, 130, 30, 22, 10, 0.15
-COLOURS = {"forward": "#1f5fa8", "backward": "#2e8540", "data": "#9a7b00", "wait": "#c8501e",
-           "communication": "#c8501e", "broadcast": "#7a3e9d", "gather": "#7a3e9d", "reduce": "#0f8b8d",
-           "update": "#b03060"}
-OTHER = "#888888"
+WIDTH, LEFT, RIGHT, ROW, HEADING, GAP = 1400.0, 80.0, 20.0, 22.0, 24.0, 8.0
+TITLE_Y, LEGEND_Y, AXIS, N_TICKS = 28.0, 46.0, 20.0, 12
+NAME_SIZE, PADDING, LEAST_PIXELS = 10.0, 3.0, 0.15
 LEAST_MS = 1e-6  # that a picture shows
+COLOURS = {"forward": "#1f5fa8", "backward": "#2e8540", "update": "#b03060", "data": "#8a6d00", "wait": "#c8501e",
+           "communication": "#c8501e", "broadcast": "#7a3e9d", "gather": "#7a3e9d", "reduce": "#0b7477",
+           "test": "#9c5c12", "snapshot": "#4d6d82"}
+OTHER = "#6b6f75"
+SAID = {"wait": "wait for communication"}  # in the legend; other activities are called as in the trace
+GRID = {"class_": "grid", "stroke": "#dddddd"}
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What of a trace is drawn.
+
+    Attributes:
+        start, end: in milliseconds.
+        title: stands above the picture.
+        iterations: (name, its end in milliseconds), one after the other.
+    """
+
+    start: float
+    end: float
+    title: str = ""
+    iterations: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One span: its place in pixels, its colour (#rrggbb) and what it was."""
+    """One span: its place in pixels, its colour (#rrggbb), what it was, and its name with the name's middle, where it
+    fits."""
 
     x: float
     y: float
     width: float
     height: float
     colour: str
-    title: str
+    tip: str
+    name: str = ""
+    name_x: float = 0.0
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn trace, in pixels.
+    """A drawn trace, in pixels: the whole size, the bars, and the elements around them."""
 
-    Attributes:
-        width, height: of the whole.
-        labels: (x, y of the baseline, text, whether it ends at x instead of beginning there).
-        bars: the spans.
-    """
-
-    width: int
-    height: int
-    labels: tuple[tuple[float, float, str, bool], ...]
+    width: float
+    height: float
     bars: tuple[Bar, ...]
+    around: tuple[str, ...]
 
 
-def lay_out(events: Sequence[dict[str, Any]], start_ms: float = 0.0, end_ms: float | None = None) -> Picture:
-    """The picture of a trace's events between two times. Raises UserError where nothing lies between them."""
-    spans = [e for e in events if e.get("ph") == "X"]
-    end_ms = max((e["ts"] + e["dur"] for e in spans), default=0.0) / 1e3 if end_ms is None else end_ms
-    shown = [e for e in spans if (e["ts"] + e["dur"]) / 1e3 > start_ms and e["ts"] / 1e3 < end_ms]
-    if not shown or end_ms - start_ms < LEAST_MS:
-        raise UserError(f"the trace has no spans between {start_ms:g} and {end_ms:g} ms")
-    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events
-               if e.get("ph") != "X" and e.get("name") == "thread_name"}
-    rows = {key: index for index, key in enumerate(sorted({(e["pid"], e["tid"]) for e in shown}))}
-    labels = [(LEFT, 18, f"{start_ms:.1f} ms", False), (WIDTH - MARGIN, 18, f"{end_ms:.1f} ms", True)]
-    labels += [(8, TOP + ROW * i + 15, f"rank {rank} {threads.get((rank, thread), '')}", False)
-               for (rank, thread), i in rows.items()]
-    bars = [_bar(event, TOP + ROW * rows[event["pid"], event["tid"]], start_ms, end_ms) for event in shown]
-    return Picture(WIDTH, TOP + ROW * len(rows) + MARGIN, tuple(labels),
-                   tuple(bar for bar in bars if bar.width >= LEAST_PIXELS))
+def whole(events: Sequence[Event], start: float = 0.0, end: float | None = None) -> Window:
+    """The window between two times in milliseconds, at most up to the last span."""
+    last = max((_end(e) for e in events if e.get("ph") == "X"), default=0.0)
+    end = last if end is None else end
+    return Window(start, end, f"{start:,.1f} ms to {end:,.1f} ms")
 
 
-def _bar(event: dict[str, Any], y: int, start_ms: float, end_ms: float) -> Bar:
-    scale = (WIDTH - LEFT - MARGIN) / (end_ms - start_ms)
-    x = LEFT + max(event["ts"] / 1e3 - start_ms, 0.0) * scale
-    right = LEFT + (min((event["ts"] + event["dur"]) / 1e3, end_ms) - start_ms) * scale
-    return Bar(x, y, right - x, ROW - 4, COLOURS.get(event["name"].partition(" ")[0], OTHER),
-               f"{event['name']}: {event['dur'] / 1e3:.3f} ms")
+def lay_out(events: Sequence[Event], window: Window) -> Picture:
+    """The picture of a window. Raises UserError where the trace has no spans there."""
+    start, end = window.start, window.end
+    shown = [e for e in events if e.get("ph") == "X" and _end(e) > start and e["ts"] / 1e3 < end]
+    if not shown or end - start < LEAST_MS:
+        raise UserError(f"the trace has no spans between {start:g} and {end:g} ms")
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events
+             if e.get("ph") != "X" and e.get("name") == "thread_name"}
+    ranks: dict[int, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for event in sorted(shown, key=lambda e: (e["ts"], -e["dur"])):
+        ranks[event["pid"]][event["tid"]].append(event)
+    around, y = _head(window, {_kind(e) for e in shown})
+    bars: list[Bar] = []
+    top = y
+    for rank, threads in sorted(ranks.items()):
+        around += _heading(rank, y + HEADING - 8, _communication(threads, {t: names.get((rank, t)) for t in threads},
+                                                                 window))
+        y += HEADING
+        for thread, spans in sorted(threads.items()):
+            around.append(svg.text(LEFT - 8, y + 13, names.get((rank, thread), ""), text_anchor="end"))
+            bars += _row(spans, y, window)
+            y += ROW
+        y += GAP
+    return Picture(WIDTH, y + AXIS, tuple(bars), (*_axis(window, top, y), *around))
 
 
-MAX_HEIGHT = 30000
-BLACK, FONT_SCALE, SHIFT = (0, 0, 0), 0.4, 4  # OpenCV takes coordinates in units of 2**-SHIFT pixels
+def _head(window: Window, kinds: set[str]) -> tuple[list[str], float]:
+    """Title and legend, and where the panels begin."""
+    parts = [svg.text(LEFT, TITLE_Y, window.title, font_size=16, font_weight="bold")]
+    others = sorted(kinds - set(COLOURS))
+    said = [(SAID.get(kind, kind), colour) for kind, colour in COLOURS.items() if kind in kinds]
+    said += [(", ".join(others[:4]) + (", ..." if others[4:] else ""), OTHER)] if others else []
+    x, y = LEFT, LEGEND_Y
+    for text, colour in said:
+        if x + 40 + svg.text_width(text) > WIDTH and x > LEFT:
+            x, y = LEFT, y + 18
+        parts += [svg.rectangle(x, y, 12, 12, class_="key", rx=2, fill=colour), svg.text(x + 18, y + 10.5, text)]
+        x += 40 + svg.text_width(text)
+    return parts, y + 18 + (18 if window.iterations else 4)
 
 
-def to_png(picture: Picture) -> bytes:
-    """The PNG file's content.
-
-    Raises:
-        UserError: OpenCV is not installed, or the picture has too many rows for it; SVG has neither limit.
-    """
-    cv2 = opencv()
-    if picture.height > MAX_HEIGHT:
-        raise UserError(f"the picture is {picture.width} x {picture.height} pixels; draw an .svg")
-    canvas = np.full((picture.height, picture.width, 3), 255, np.uint8)
-    for bar in picture.bars:
-        cv2.rectangle(canvas, *_corners(bar), tuple(bytes.fromhex(bar.colour[1:])[::-1]), -1, cv2.LINE_8, SHIFT)
-    for x, y, text, ends in picture.labels:
-        (width, _), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE, 1)
-        place = (round(x - width if ends else x), round(y))
-        cv2.putText(canvas, text, place, cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE, BLACK, 1, cv2.LINE_AA)
-    return bytes(cv2.imencode(".png", canvas)[1])
+def _heading(rank: int, y: float, said: Hidden) -> list[str]:
+    name = f"rank {rank}"
+    return [svg.on_ground(LEFT, y, name, font_weight="bold", font_size=13),
+            svg.on_ground(LEFT + svg.text_width(name, 15) + 12, y, str(said))]
 
 
-def _corners(bar: Bar) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Opposite corners, both inside the bar; a bar narrower than a pixel still fills one."""
-    left, top = round(bar.x * 2**SHIFT), round(bar.y * 2**SHIFT)
-    right = max(round((bar.x + bar.width - 1) * 2**SHIFT), left)
-    return (left, top), (right, round((bar.y + bar.height - 1) * 2**SHIFT))
+def _communication(threads: dict[int, list[Event]], names: dict[int, str | None], window: Window) -> Hidden:
+    """What one rank communicated in the window, by its threads' spans and names."""
+    spans = {names[thread]: [(_kind(e), (e["ts"] / 1e3, _end(e))) for e in events]
+             for thread, events in threads.items()}
+    return hidden(spans.get("main", []), [span for _, span in spans.get("helper", [])], (window.start, window.end))
+
+
+def _axis(window: Window, top: float, bottom: float) -> list[str]:
+    """Marks of time from the window's start, and where iterations end."""
+    parts = []
+    step = _step((window.end - window.start) / N_TICKS)
+    for i in range(floor((window.end - window.start) / step + 1e-9) + 1):
+        x = _x(window.start + i * step, window)
+        parts += [svg.line(x, top, x, bottom, **GRID),
+                  svg.text(x, bottom + 14, f"{i * step:.10g}" + (" ms" if i == 0 else ""), text_anchor="middle")]
+    before = window.start
+    for name, end in window.iterations:
+        x, left = _x(end, window), _x(before, window)
+        if svg.text_width(name) < x - left:
+            parts.append(svg.text((left + x) / 2, top - 4, name, text_anchor="middle"))
+        parts.append(svg.line(x, top - 14, x, bottom, stroke="#777777", stroke_dasharray="4 3"))
+        before = end
+    return parts
+
+
+def _step(least: float) -> float:
+    """The least of 1, 2 and 5 times a power of ten that is no less."""
+    power = 10.0 ** floor(log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def _row(spans: Sequence[Event], y: float, window: Window) -> list[Bar]:
+    """The bars of one thread, by their start; those inside another lie on it."""
+    bars = []
+    for i, event in enumerate(spans):
+        x, right = (_x(time, window) for time in (event["ts"] / 1e3, _end(event)))
+        if right - x >= LEAST_PIXELS:
+            name, middle = _fitting(event["name"], *_gap(x, right, spans[i + 1:i + 400], window))
+            bars.append(Bar(x, y, right - x, ROW - 4, COLOURS.get(_kind(event), OTHER),
+                            f"{event['name']}: {event['dur'] / 1e3:.3f} ms", name, middle))
+    return bars
+
+
+def _gap(x: float, right: float, later: Sequence[Event], window: Window) -> tuple[float, float]:
+    """The widest part of a bar that no later one covers."""
+    best, free = (x, x), x
+    for event in later:
+        start = _x(event["ts"] / 1e3, window)
+        if start >= right:
+            break
+        best, free = max(best, (free, start), key=lambda gap: gap[1] - gap[0]), max(free, _x(_end(event), window))
+    return max(best, (free, right), key=lambda gap: gap[1] - gap[0])
+
+
+def _fitting(name: str, left: float, right: float) -> tuple[str, float]:
+    """The name, or that of its layer alone, or nothing: what fits between two edges; and the middle between them."""
+    kind, _, layer = name.partition(" ")
+    shown = next((text for text in (name, kind if kind == WAIT else layer)
+                  if text and svg.text_width(text, NAME_SIZE) + 2 * PADDING <= right - left), "")
+    return shown, (left + right) / 2
+
+
+def _x(time: float, window: Window) -> float:
+    share = (min(max(time, window.start), window.end) - window.start) / (window.end - window.start)
+    return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+
+def _end(event: Event) -> float:
+    return float(event["ts"] + event["dur"]) / 1e3
+
+
+def _kind(event: Event) -> str:
+    return str(event["name"]).partition(" ")[0]
 
 
 def to_svg(picture: Picture) -> bytes:
     """The SVG file's content."""
-    labels = [f'<text x="{x:g}" y="{y:g}"{" text-anchor=" + chr(34) + "end" + chr(34) if ends else ""}>'
-              f"{escaped(text)}</text>" for x, y, text, ends in picture.labels]
-    body = "\n".join([*labels, *map(_rectangle, picture.bars)])
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{picture.width}" height="{picture.height}" '
-            f'viewBox="0 0 {picture.width} {picture.height}" font-family="sans-serif" font-size="12">\n'
-            f'<rect class="paper" width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n').encode()
+    return _document(picture).encode()
 
 
-def _rectangle(bar: Bar) -> str:
-    return (f'<rect x="{bar.x:.2f}" y="{bar.y:g}" width="{bar.width:.2f}" height="{bar.height:g}" '
-            f'fill="{bar.colour}"><title>{escaped(bar.title)}</title></rect>')
+def to_png(picture: Picture) -> bytes:
+    """The PNG file's content. Raises UserError as ``scaffe.svg.png``."""
+    return svg.png(_document(picture), picture.width, ceil(picture.height), UserError)
+
+
+def _document(picture: Picture) -> str:
+    bars = []
+    for bar in picture.bars:
+        bars.append(svg.rectangle(bar.x, bar.y, bar.width, bar.height, bar.tip, class_="bar", fill=bar.colour))
+        if bar.name:
+            bars.append(svg.text(bar.name_x, bar.y + 12.5, bar.name, class_="in", fill="white", font_size=NAME_SIZE,
+                                 text_anchor="middle", pointer_events="none"))
+    return svg.document(picture.width, ceil(picture.height), [*picture.around, *bars])

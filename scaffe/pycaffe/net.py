@@ -37,7 +37,7 @@ class Net:
         network_file: the prototxt.
         phase: ``TRAIN`` or ``TEST``.
         level, stages: Caffe's NetState besides the phase; they select layers with ``include`` and ``exclude`` rules.
-        weights: a ``.caffemodel`` or ``.caffemodel.h5`` to start from.
+        weights: a ``.caffemodel``, ``.caffemodel.h5`` or ``.safetensors`` to start from.
 
     Attributes:
         blobs: each blob by name.
@@ -265,7 +265,7 @@ class Net:
                 blob.diff_flat[:] = 0
 
     def copy_from(self, path: str) -> None:
-        """Load weights from a ``.caffemodel`` or ``.caffemodel.h5``, matching layers by name. Raises UserError."""
+        """Load a ``.caffemodel``, ``.caffemodel.h5`` or ``.safetensors``, matching layers by name. Raises UserError."""
         self._built.note_written()
         load_weights(self._pushed, path)
 
@@ -275,7 +275,7 @@ class Net:
         load_hdf5(self._pushed, path)
 
     def save(self, path: str) -> None:
-        """Write all layers and their weights to a ``.caffemodel``. Raises UserError."""
+        """Write all layers and their weights to a file of any kind that ``copy_from`` takes. Raises UserError."""
         save_weights(self._pushed, path)
 
     def save_hdf5(self, path: str) -> None:

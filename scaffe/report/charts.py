@@ -90,7 +90,7 @@ def plot_losses(*logs: str | Path, seconds: bool = False) -> Chart:
     return made
 
 
-MORE_COLOURS = {"compiling": "#8a8d91", "test": "#d98f2b", "snapshot": "#5b7f95", "rest": "#c9ccd1"}
+MORE_COLOURS = {"compiling": "#8a8d91", "rest": "#c9ccd1"}
 
 
 def stacked(runs: Sequence[Run]) -> str:
@@ -121,15 +121,11 @@ def _bar(run: Run) -> str:
 
 def _timeline(run: Run, trace: Trace) -> str:
     try:
-        start, end = trace.window()
-        drawing = timeline.to_svg(timeline.lay_out(trace.events, start, end)).decode()
+        drawing = timeline.to_svg(timeline.lay_out(trace.events, trace.typical())).decode()
     except UserError:  # a trace without spans
         return ""
-    shown = [e["name"].partition(" ")[0] for e in trace.events if e.get("ph") == "X"
-             and (e["ts"] + e["dur"]) / 1e3 > start and (end is None or e["ts"] / 1e3 < end)]
     hidden = f": {run.hidden[1]:.1%} of all communication hidden behind computing" if run.hidden else ""
-    return f'<figure><figcaption>{escaped(run.name)}{hidden}</figcaption><div class="wide">{drawing}</div>' \
-           f"{_legend({name: name for name in sorted(set(shown))})}</figure>\n"
+    return f'<figure><figcaption>{escaped(run.name)}{hidden}</figcaption><div class="wide">{drawing}</div></figure>\n'
 
 
 def _legend(texts: dict[str, str]) -> str:

@@ -44,7 +44,7 @@ def html(runs: Sequence[Run], title: str) -> str:
         ("Loss and accuracy", "", charts.outputs),
         ("Learning rate and throughput", "", charts.rates),
         ("Where the time went", "Rank 0, from the first iteration to the end.", charts.stacked),
-        ("Some iterations, rank by rank", "A row a thread; times from the trace, in milliseconds.", charts.timelines),
+        ("Some iterations, rank by rank", "Typical ones; a row a thread, in milliseconds.", charts.timelines),
         ("Layers", "Medians over the iterations. GFLOP/s: of matrix products, two operations a multiply-add.",
          charts.layers),
         ("Net", "", _drawings),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.input_files import read_text_input
+from scaffe.pictures.timeline import Window, whole
 
 TIMES, PLACES = ("ts", "dur"), ("pid", "tid")
 MOST_MICROSECONDS, MOST_PLACE = 1e15, 1 << 63
 STEP = "update"  # the activity that every iteration ends with, on every rank that trains
-N_SHOWN = 3  # iterations of a timeline
+N_SHOWN, N_WARM = 3, 2  # iterations of a timeline, and those before it may begin
 Event = dict[str, Any]
 
 
@@ -51,19 +53,43 @@ class Trace:
         events: in Chrome's format.
         net: the net's prototxt; empty in traces of older versions.
         multiply_adds: of forward and of backward, by layer.
+        first_iteration: the number of the first one; 0 in traces of older versions.
     """
 
     events: list[Event]
     net: str = ""
     multiply_adds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    first_iteration: int = 0
 
-    def window(self) -> tuple[float, float | None]:
-        """Start and end, in milliseconds, of some iterations in the middle; everything where there are too few."""
-        ends = sorted((e["ts"] + e["dur"]) / 1e3 for e in self.spans(0) if e["name"] == STEP)
-        if len(ends) < N_SHOWN + 2:
-            return 0.0, None
-        first = (len(ends) - N_SHOWN) // 2
-        return ends[first - 1], ends[first + N_SHOWN - 1]
+    def ends(self) -> list[float]:
+        """When each iteration ended, in milliseconds, on the lowest rank that trains."""
+        ranks = [e["pid"] for e in self.events if e.get("ph") == "X" and e["name"] == STEP]
+        return sorted({(e["ts"] + e["dur"]) / 1e3 for e in self.spans(min(ranks, default=0)) if e["name"] == STEP})
+
+    def window(self, first: int, n_shown: int) -> Window:
+        """Some iterations, all of which the trace has."""
+        ends = [0.0, *self.ends()]
+        at = first - self.first_iteration
+        start, end = ends[at], ends[at + n_shown]
+        names = [f"iteration {first + i}" for i in range(n_shown)]
+        span = names[0].capitalize() if n_shown == 1 else f"Iterations {first} to {first + n_shown - 1}"
+        return Window(start, end, f"{span} of {len(ends) - 1:,}: {end - start:,.1f} ms",
+                      tuple(zip(names, ends[at + 1:at + n_shown + 1], strict=True)))
+
+    def typical(self) -> Window:
+        """Three iterations one after another, whose times are nearest to the median of those after the warm-up;
+        everything where there are too few."""
+        ends = [0.0, *self.ends()]
+        times = [end - start for start, end in pairwise(ends)]
+        firsts = range(N_WARM, len(times) - N_SHOWN + 1)
+        if not firsts:
+            return whole(self.events)
+        usual, middle = median(times[N_WARM:]), (len(times) - N_SHOWN) // 2
+
+        def distance(first: int) -> tuple[float, int]:
+            return round(max(abs(time - usual) for time in times[first:first + N_SHOWN]), 6), abs(first - middle)
+
+        return self.window(self.first_iteration + min(firsts, key=distance), N_SHOWN)
 
     def layers(self) -> list[LayerTime]:
         """The layers of rank 0, in the order in which forward first ran them."""
@@ -105,7 +131,9 @@ def read_trace(path: str) -> Trace:
                                for key in TIMES))
             elif event.get("name") == "thread_name":
                 _check(isinstance(event["args"]["name"], str) and _is_placed(event))
-        return Trace(events, str(about.get("net", "")), counts)
+        first = about.get("first_iteration", 0)
+        _check(type(first) is int and 0 <= first < MOST_PLACE)
+        return Trace(events, str(about.get("net", "")), counts, first)
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):

@@ -13,8 +13,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "convert_records": ("compute_image_mean", "convert_cifar_data", "convert_leveldb", "convert_mnist",
                             "convert_mnist_data")},
     "Nets and weights": {
-        "nets": ("draw_net", "export_onnx", "upgrade_net_proto_binary", "upgrade_net_proto_text",
-                 "upgrade_solver_proto_text"),
+        "nets": ("draw_net", "export_onnx", "export_torch", "upgrade_net_proto_binary",
+                 "upgrade_net_proto_text", "upgrade_solver_proto_text"),
         "summary": ("summary",)},
     "Logs and pictures": {"logs": ("parse_log", "plot", "report", "scaling")},
     "Collectives": {"collectives": ("bench", "simulate", "tune")},

@@ -18,7 +18,7 @@ from scaffe.nets.devices import PRECISIONS
 def main(argv: list[str]) -> int:
     """``extract_features WEIGHTS NET BLOB[,BLOB] DB[,DB] N_BATCHES lmdb|leveldb [CPU]``. Returns the exit code."""
     flags = Flags("extract_features", __doc__ or "")
-    flags.argument("weights", "trained weights, a .caffemodel")
+    flags.argument("weights", "trained weights, .caffemodel or .safetensors")
     flags.argument("net", "the net's prototxt, with a data layer")
     flags.argument("blobs", "the blobs to write, with commas between")
     flags.argument("databases", "the database for each of them, with commas between")

@@ -8,22 +8,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags, number
 from scaffe.pictures.scaling import as_text, chart, read_run, rows_of
-from scaffe.pictures.timeline import lay_out, to_png, to_svg
+from scaffe.pictures.timeline import Window, lay_out, to_png, to_svg, whole
 from scaffe.report import caffe_log
 from scaffe.report.page import html
 from scaffe.report.run import files_of, find_runs
-from scaffe.report.trace import read_trace
+from scaffe.report.trace import Trace, read_trace
 
 MOST_FIELDS = 5_000_000  # of a CSV file
 MOST_MS = 1e15
+ITERATIONS = re.compile(r"(\d{0,15})(:)?(\d{0,15})")
 PICTURE_WRITERS = {".svg": to_svg, ".png": to_png}
 
 
@@ -68,25 +71,51 @@ def write_csv(path: Path, rows: list[caffe_log.Row], delimiter: str = ",") -> No
 
 
 def plot(argv: Sequence[str]) -> int:
-    """Draw a timeline that train -timeline wrote."""
+    """Draw a timeline that train -timeline wrote.
+
+    Of three typical iterations, unless it is told which.
+    """
     flags = Flags.of(plot)
     flags.argument("trace", "the trace's JSON")
-    flags.flag("output", "", "the .svg or .png to write; none: the trace's name with .svg", metavar="FILE")
-    flags.flag("start", 0.0, "milliseconds from which to draw", kind=number(0, MOST_MS))
+    flags.argument("picture", "the .svg or .png to write; none: the trace's name with .svg", default="")
+    flags.flag("iterations", "", "those to draw: 40:43 are 40, 41 and 42, 40 is one, : are all", metavar="A:B")
+    flags.flag("start", 0.0, "milliseconds from which to draw, instead of iterations", kind=number(0, MOST_MS))
     flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end", kind=number(0, MOST_MS))
+    flags.flag("output", "", "as the argument", metavar="FILE")
     options = flags.parse(argv)
-    output = Path(options.output or Path(options.trace).with_suffix(".svg"))
+    if bool(options.iterations) + bool(options.start or options.end) > 1:
+        flags.error("give -iterations, or -start and -end, not both")
+    if options.picture and options.output:
+        flags.error(f"two files to write: {options.picture} and {options.output}")
+    output = Path(options.picture or options.output or Path(options.trace).with_suffix(".svg"))
     if output.suffix.lower() not in PICTURE_WRITERS:
         raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
     refuse_input(output, [options.trace], UserError)
-    events = read_trace(options.trace).events
+    trace = read_trace(options.trace)
     try:
-        picture = lay_out(events, options.start, options.end or None)
+        picture = lay_out(trace.events, _window(trace, options))
     except UserError as error:
         raise UserError(f"{options.trace}: {error}") from error
     write_whole(output, PICTURE_WRITERS[output.suffix.lower()](picture), UserError)
     print(output)
     return 0
+
+
+def _window(trace: Trace, options: Any) -> Window:
+    """What of the trace to draw. Raises UserError for iterations that it has not."""
+    if options.start or options.end:
+        return whole(trace.events, options.start, options.end or None)
+    if not options.iterations:
+        return trace.typical()
+    asked = ITERATIONS.fullmatch(options.iterations)
+    if asked is None:
+        raise UserError(f"-iterations: expected A:B (40:43 are 40, 41 and 42) or a number, got {options.iterations!r}")
+    least, end = trace.first_iteration, trace.first_iteration + len(trace.ends())
+    first = int(asked[1] or least)
+    last = first + 1 if not asked[2] else int(asked[3] or end)
+    if not least <= first < last <= end:
+        raise UserError(f"-iterations: the trace has {least} to {end - 1}, got {options.iterations}")
+    return trace.window(first, last - first)
 
 
 def report(argv: Sequence[str]) -> int:

@@ -6,7 +6,8 @@ Each takes its arguments without the program's name, and returns the exit code.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
@@ -21,6 +22,9 @@ from scaffe.proto import caffe_pb2
 from scaffe.proto.forks import fork_of_type
 from scaffe.proto.text import ProtoError, parse_text, read_text
 from scaffe.proto.tokens import TokenError
+
+if TYPE_CHECKING:
+    from scaffe.nets.net import Net
 
 
 def _upgrade_text(command: Callable[..., int], read: Callable[[str], tuple[Any, list[str]]],
@@ -92,7 +96,7 @@ def draw_net(argv: Sequence[str]) -> int:
 
     flags = Flags.of(draw_net)
     flags.argument("net", "the net's prototxt")
-    flags.argument("picture", "the file to write: .svg, or .png (needs OpenCV)")
+    flags.argument("picture", "the file to write: .svg, or .png (needs resvg-py)")
     flags.flag("rankdir", "LR", "which way the net runs", choices=("LR", "RL", "TB", "BT"))
     flags.flag("phase", "ALL", "the layers to draw", choices=("TRAIN", "TEST", "ALL"))
     flags.flag("display_lrm", False, "show the multipliers of learning rates")
@@ -106,23 +110,49 @@ def draw_net(argv: Sequence[str]) -> int:
 
 def export_onnx(argv: Sequence[str]) -> int:
     """Write a deploy net and its weights as ONNX."""
-    from scaffe.data.feeds.layer_feed import Share
     from scaffe.export import onnx_model
-    from scaffe.nets.devices import load_kernels
-    from scaffe.nets.setup import Selection, add_state_flags, net_from_file
-    from scaffe.nets.weights import load_weights
 
-    flags = Flags.of(export_onnx)
-    flags.argument("net", "the deploy net's prototxt")
-    flags.argument("weights", "trained weights, a .caffemodel")
-    flags.argument("model", "the .onnx file to write")
-    add_state_flags(flags)
-    options = flags.parse(argv)
-    refuse_input(options.model, [options.net, options.weights], UserError)
-    selection = Selection.of(options, "TEST")
-    net = net_from_file(options.net, selection, load_kernels(1), Share())
-    load_weights(net, options.weights)
-    content = onnx_model(net).SerializeToString()
+    options = _export_options(export_onnx, "the .onnx file to write", argv)
+    content = onnx_model(_loaded(options)).SerializeToString()
     write_whole(options.model, content, UserError)
     print(f"Wrote {options.model}, {len(content):,} bytes")
     return 0
+
+
+def export_torch(argv: Sequence[str]) -> int:
+    """Write a deploy net and its weights for PyTorch.
+
+    As the file of a module, and a .safetensors file of its name. What reads them needs PyTorch and safetensors alone.
+    """
+    from scaffe.export.torch_file import export_torch as write
+
+    options = _export_options(export_torch, "the module's .py file to write", argv)
+    refuse_input(Path(options.model).with_suffix(".safetensors"), [options.net, options.weights], UserError)
+    print(f"Wrote {options.model} and {write(_loaded(options), options.model)}")
+    return 0
+
+
+def _export_options(command: Callable[..., int], model: str, argv: Sequence[str]) -> Any:
+    """The options of an export, whose output is described by ``model``."""
+    from scaffe.nets.setup import add_state_flags
+
+    flags = Flags.of(command)
+    flags.argument("net", "the deploy net's prototxt")
+    flags.argument("weights", "trained weights, .caffemodel or .safetensors")
+    flags.argument("model", model)
+    add_state_flags(flags)
+    options = flags.parse(argv)
+    refuse_input(options.model, [options.net, options.weights], UserError)
+    return options
+
+
+def _loaded(options: Any) -> Net:
+    """The net of an export's options, with its weights."""
+    from scaffe.data.feeds.layer_feed import Share
+    from scaffe.nets.devices import load_kernels
+    from scaffe.nets.setup import Selection, net_from_file
+    from scaffe.nets.weights import load_weights
+
+    net = net_from_file(options.net, Selection.of(options, "TEST"), load_kernels(1), Share())
+    load_weights(net, options.weights)
+    return net

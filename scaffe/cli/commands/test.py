@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("test", __doc__ or "")
     flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
-    flags.flag("weights", REQUIRED, "trained weights, .caffemodel files", metavar="FILE,...")
+    flags.flag("weights", REQUIRED, "trained weights, .caffemodel or .safetensors files", metavar="FILE,...")
     flags.flag("iterations", 50, "batches to run, over all ranks", kind=whole(1))
     add_state_flags(flags)
     flags.flag("threads", 0, threads.HELP, kind=whole(0, MOST_THREADS))

@@ -22,6 +22,7 @@ from scaffe.layers.kernels import device
 from scaffe.version import processor_name
 
 OPTIONAL = {"cv2": "images (pip install 'scaffe[images]')", "h5py": "HDF5 files", "onnx": "export-onnx",
+            "safetensors": "weights as safetensors, export-torch", "resvg_py": "pictures as PNG",
             "plyvel": "LevelDB"}
 CHECKS = (machine.check_settings, machine.check_processor, job.check_job, job.check_srun, machine.check_folders,
           machine.check_packages, machine.check_gpu)

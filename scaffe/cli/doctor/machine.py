@@ -144,6 +144,8 @@ def _temporary() -> Finding:
 OPTIONAL = {
     "cv2": ("image files and videos", "'scaffe[images]'"),
     "onnx": ("export-onnx", "'scaffe[onnx]'"),
+    "safetensors": ("weights as safetensors, export-torch", "'scaffe[safetensors]'"),
+    "resvg_py": ("pictures as PNG", "'scaffe[png]'"),
     "tensorboardX": ("train -tensorboard", "'scaffe[tensorboard]'"),
     "plyvel": ("LevelDB databases", "plyvel"),
 }

@@ -44,7 +44,7 @@ class Timeline(Observer):
         self._path = path
         self._spans: list[Span] = []
         self._counts: list[Count] = []
-        self._zero = 0.0
+        self._zero, self._first_iteration = 0.0, 0
 
     def begin(self, solver: Solver) -> None:
         """Start to collect spans. Called by all ranks.
@@ -52,7 +52,8 @@ class Timeline(Observer):
         is_root = solver.communicator.rank == 0
         together(solver.communicator, lambda: check_writable(self._path, UserError) if is_root else None)
         solver.communicator.barrier()
-        self._zero = self._zero or time.perf_counter()  # after a loss this is called again
+        if not self._zero:  # after a loss this is called again
+            self._zero, self._first_iteration = time.perf_counter(), solver.iteration
         solver.timers.record = self._keep
         _LayerSpans(solver.net, self._keep)
 
@@ -71,7 +72,8 @@ class Timeline(Observer):
 
     def _write(self, solver: Solver, everyone: list[tuple[list[Span], list[Count]]] | None) -> None:
         if everyone is not None:
-            about = {"net": text_format.MessageToString(message_of(solver.net)), "multiply_adds": products(solver.net)}
+            about = {"net": text_format.MessageToString(message_of(solver.net)), "multiply_adds": products(solver.net),
+                     "first_iteration": self._first_iteration}
             spans, counts = zip(*everyone, strict=True)
             write_whole(self._path, trace_text(spans, about, counts).encode(), UserError)
 

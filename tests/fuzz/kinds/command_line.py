@@ -54,6 +54,7 @@ plot trace.json
 convert_imageset ./ list.txt made
 convert_annoset ./ list.txt made
 export_onnx net.prototxt w.caffemodel net.onnx
+export_torch net.prototxt w.caffemodel net.py
 draw_net net.prototxt net.svg
 upgrade_net_proto_text net.prototxt new.prototxt
 upgrade_net_proto_binary w.caffemodel new.caffemodel

@@ -6,11 +6,16 @@ import sys
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 import scaffe as caffe
 from scaffe.cli import main as cli
+from scaffe.files.upgrade import upgrade_net
 from scaffe.pictures.layout import lay_out
+from scaffe.pictures.net_boxes import net_boxes
+from scaffe.pictures.net_picture import LABEL_SIZE, picture_of
 from scaffe.proto import caffe_pb2
+from scaffe.svg import text_width
 from tests.scaffe.pycaffe.pycaffe_nets import SMALL, pixels
 from tests.scaffe.runs import EXAMPLE
 
@@ -68,8 +73,42 @@ def test_draw_net_as_svg(tmp_path):
 
 def test_draw_net_as_png(tmp_path):
     cv2 = pytest.importorskip("cv2")
+    pytest.importorskip("resvg_py")
     assert cli.main(["draw_net", "small.prototxt", "net.png"]) == 0
     assert (cv2.imread(str(tmp_path / "net.png")) < 250).any()
+
+
+SOURCES = """layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TRAIN }
+        data_param { batch_size: 64 } }
+layer { name: "t" type: "ImageData" top: "data" top: "label" include { phase: TEST } }
+layer { name: "more" type: "Data" top: "extra" include { phase: TRAIN } data_param { batch_size: 2 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "out" inner_product_param { num_output: 3 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "out" bottom: "label" bottom: "extra" top: "loss" }
+"""
+
+
+def test_data_layers_of_two_phases_are_one_box_and_labels_say_what_boxes_do_not():
+    boxes, arrows = net_boxes(upgrade_net(text_format.Parse(SOURCES, caffe_pb2.NetParameter())))
+    assert [box.lines for box in boxes] == [("d / t", "TRAIN: Data batch 64", "TEST: ImageData"),
+                                            ("more", "Data batch 2"), ("ip", "InnerProduct 3"),
+                                            ("loss", "SoftmaxWithLoss"), ("loss",)]
+    assert [(a.start, a.end, a.label) for a in arrows] == [(0, 2, "data"), (2, 3, "out"), (0, 3, "label"),
+                                                           (1, 3, "extra"), (3, 4, "")]
+    train, _ = net_boxes(upgrade_net(text_format.Parse(SOURCES, caffe_pb2.NetParameter())), caffe_pb2.TRAIN)
+    assert train[0].lines == ("d", "Data batch 64")
+
+
+@pytest.mark.parametrize("rankdir", ["TB", "BT", "LR", "RL"])
+def test_labels_lie_on_no_box_and_on_no_other_label(rankdir):
+    boxes, arrows = net_boxes(upgrade_net(text_format.Parse(SOURCES, caffe_pb2.NetParameter())))
+    picture = picture_of(boxes, arrows, rankdir)
+    areas = [(x, y - LABEL_SIZE, x + text_width(label, LABEL_SIZE), y) for label, (x, y) in picture.labels]
+    assert len(areas) == 4
+    areas += [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for _, (x, y), (w, h) in picture.boxes]
+    for i, a in enumerate(areas):
+        assert 0 <= a[0] < a[2] <= picture.width
+        assert 0 <= a[1] < a[3] <= picture.height
+        assert not [b for b in areas[:i] if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
 
 
 def test_draw_net_refuses(capfd):

@@ -44,6 +44,8 @@ COMMANDS = {  # {0}: the folder with what they read, {1}: where they write; what
     "upgrade_solver_proto_text": ("upgrade_solver_proto_text {0}/solver.prototxt {1}/made", "made")}
 if find_spec("onnx"):
     COMMANDS["export_onnx"] = ("export_onnx {0}/net.prototxt {0}/w.caffemodel {1}/made", "made")
+if find_spec("safetensors"):
+    COMMANDS["export_torch"] = ("export_torch {0}/net.prototxt {0}/w.caffemodel {1}/made.py", "made.py")
 MAKE_FOLDERS = {"install_tools": ("install_tools {1}", "tools/caffe"),
                 "simulate": ("simulate --ranks 4 --ranks-per-node 2 --max-bytes 1024 --out {1}", "figure11.svg")}
 

@@ -83,9 +83,9 @@ def test_a_net_shows_its_layers_and_no_splits(tmp_path):
     texts = {text.text for text in drawn.iter(f"{SVG}text")}
     assert {"in", "conv", "relu", "ip", "a", "prob", "Convolution 3", "InnerProduct 7", "Softmax"} <= texts
     assert not [text for text in texts if "split" in (text or "").lower()]
-    ip, = (box for box in drawn.iter(f"{SVG}text") if box.text == "InnerProduct 7")
-    assert len([text for text in drawn.iter(f"{SVG}text") if text.text == "ip"]) >= 3, "box, and both arrows from it"
-    assert ip is not None
+    assert len([text for text in drawn.iter(f"{SVG}text") if text.text == "ip"]) == 1, "its box says it for its arrows"
+    assert len(drawn.findall(f"{SVG}path[@class='arrow']")) == 3 + 2 + 2  # a chain, from ip to both, and to their ends
+    assert {"Input", "data"} <= texts, "a blob of another name than its layer is beside its arrow"
 
 
 def test_losses_of_logs_are_drawn(tmp_path):

@@ -42,9 +42,12 @@ def test_a_traces_layers_and_window(folder):
     trace = read_trace(str(folder / "a.json"))
     assert trace.layers() == [LayerTime("ip", 2.0, 4.0, (3_000_000, 8_000_000))]
     assert (trace.layers()[0].forward_gflops, trace.layers()[0].backward_gflops) == (3.0, 4.0)  # 6 and 16 Mflop
-    assert trace.window() == (30.0, 60.0), "iterations 3 to 5 of 0 to 8"
+    window = trace.typical()
+    assert (window.start, window.end) == (30.0, 60.0), "iterations 3 to 5 of 0 to 8"
+    assert window.iterations == (("iteration 3", 40.0), ("iteration 4", 50.0), ("iteration 5", 60.0))
     write_trace(folder / "short.json", n_iterations=4)
-    assert read_trace(str(folder / "short.json")).window() == (0.0, None)
+    short = read_trace(str(folder / "short.json"))
+    assert (short.typical().start, short.typical().end) == (0.0, 10.0 * len(short.ends()))
 
 
 @pytest.mark.parametrize(("files", "names"), [
@@ -119,7 +122,7 @@ def test_names_and_numbers_of_any_kind_make_a_page_that_xml_can_read(folder):
     [0.0, 5e-324], [1e99, 1e99 * (1 + 2e-16)], [-1e99, 1e99], [1e-99, 2e-99], [3.0, 3.0], [1e16, 1e16 + 2]])
 def test_charts_of_extreme_values_lie_on_the_page(values):
     made = charts.chart("", "", [("a", charts.finite(list(zip(values, values, strict=True))))], charts.SMALL)
-    (curve,) = re.findall(r'class="curve[^"]*" points="([^"]*)"', made.svg())
+    (curve,) = re.findall(r'<polyline[^>]* points="([^"]*)"', made.svg())
     places = [float(number) for point in curve.split() for number in point.split(",")]
     assert len(places) == 4
     assert all(0 <= place <= charts.SMALL.width for place in places)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
 from scaffe.collectives.cuda.ipc.windows import DeviceWindows, prove
 from scaffe.collectives.cuda.kernels import MOST_RANKS, kernels
+from scaffe.collectives.cuda.links import links_of
 from scaffe.collectives.cuda.messages import aware
 from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
@@ -31,7 +30,7 @@ from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
+from scaffe.collectives.tuning.device_choice import Links, choose_on_device
 from scaffe.collectives.tuning.table import TuningTable
 from scaffe.environment import CUDA_IPC
 
@@ -65,9 +64,10 @@ class Device:
         self._no_nccl, self._process = "not asked yet", os.getpid()
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
-        self.links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
         self.windows = DeviceWindows(node_comm, self._synchronize, f"rank {comm.rank}")
         self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
+        links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
+        self.links = links if self.no_ipc else links.proven()
         says_so = all(comm.allgather(aware.is_cuda_aware()))
         self._no_messages = aware.fault(comm) if says_so else ""
         self.is_aware = says_so and not self._no_messages
@@ -196,48 +196,3 @@ class Device:
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:
     """Whether a node's ranks are more than the cores that they may run on (pure)."""
     return len(cores_of_ranks) > len(set().union(*cores_of_ranks))
-
-
-NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: NVLink has them, PCI Express does not
-PORTS = Path("/sys/class/infiniband")
-
-
-def links_of(number: int, cards: Sequence[str], ports: Path = PORTS) -> Links:
-    """Describes the links of this rank's GPU. ``cards``: PCI bus ids of the GPUs of the node's ranks; ``ports``: where
-    Linux shows network adapters that move memory themselves (InfiniBand, RoCE)."""
-    others = sorted(set(cards) - {device.card(number)})
-    kinds = [_link(number, other) for other in others]
-    within = next((kind for kind in (HOST, PCI_EXPRESS, NVLINK) if kind in kinds), ONE_CARD)
-    return Links(within, n_active(ports))
-
-
-def n_active(ports: Path) -> int:
-    """Counts the ports in a folder laid out as /sys/class/infiniband whose state is ACTIVE."""
-    return sum("ACTIVE" in state.read_text() for state in ports.glob("*/ports/*/state"))
-
-
-def _link(number: int, card: str) -> str:
-    """What joins this GPU and another of the node."""
-    runtime = device.load().cuda.runtime
-    try:
-        other = runtime.deviceGetByPCIBusId(card)
-        can = runtime.deviceCanAccessPeer(number, other)
-    except Exception:  # the other rank's GPU is hidden from this process; CuPy's error has no name without CuPy
-        return HOST
-    if not can:
-        return HOST
-    return NVLINK if _p2p_attribute()(NATIVE_ATOMICS, number, other) else PCI_EXPRESS
-
-
-@cache
-def _p2p_attribute() -> Callable[[int, int, int], int]:
-    """cuDeviceGetP2PAttribute, which CuPy does not have: (attribute, source, target) -> value, 0 where it fails."""
-    try:
-        ask = ctypes.CDLL("libcuda.so.1").cuDeviceGetP2PAttribute
-    except (OSError, AttributeError):
-        return lambda attribute, source, target: 0
-
-    def asked(attribute: int, source: int, target: int) -> int:
-        value = ctypes.c_int(0)
-        return value.value if ask(ctypes.byref(value), attribute, source, target) == 0 else 0
-    return asked

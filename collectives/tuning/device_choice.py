@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 from scaffe.collectives.planning.algorithm import Algorithm, parse
@@ -32,6 +32,11 @@ class Links:
     def worst(cls, all_links: Sequence[Links]) -> Links:
         return cls(min((links.within for links in all_links), key=WORST_FIRST.index),
                    min(links.n_ports for links in all_links))
+
+    def proven(self) -> Links:
+        """The same where ranks have read one another's memory, whatever the driver says of GPUs that it hides: they
+        are joined by PCI Express at the least."""
+        return replace(self, within=PCI_EXPRESS) if self.within == HOST else self
 
     def __str__(self) -> str:
         ports = f", {self.n_ports} network port{'s' * (self.n_ports > 1)} a node" if self.n_ports else ""

@@ -23,12 +23,22 @@ def links_of(number: int, cards: Sequence[str], ports: Path = PORTS) -> Links:
     own = device.card(number)
     kinds = [_link(number, own, other) for other in sorted(set(cards) - {own})]
     within = next((kind for kind in (HOST, PCI_EXPRESS, NVLINK) if kind in kinds), ONE_CARD)
-    return Links(within, n_active(ports))
+    rates = active_rates(ports)
+    return Links(within, len(rates), min(rates, default=0.0))
 
 
-def n_active(ports: Path) -> int:
-    """Counts the ports in a folder laid out as /sys/class/infiniband whose state is ACTIVE."""
-    return sum("ACTIVE" in state.read_text() for state in ports.glob("*/ports/*/state"))
+def active_rates(ports: Path) -> list[float]:
+    """The bandwidths of the ports in a folder laid out as /sys/class/infiniband whose state is ACTIVE, in bytes per
+    second; 0 for one that does not name it."""
+    return [_rate(state.with_name("rate")) for state in ports.glob("*/ports/*/state") if "ACTIVE" in state.read_text()]
+
+
+def _rate(path: Path) -> float:
+    """Of a text such as `400 Gb/sec (4X NDR)`."""
+    try:
+        return float(path.read_text().split()[0]) * 1e9 / 8
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _link(number: int, own: str, card: str) -> str:

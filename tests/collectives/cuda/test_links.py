@@ -63,10 +63,14 @@ def test_ranks_that_have_read_one_anothers_memory_are_joined_better_than_through
 
 
 def test_active_ports_are_counted(tmp_path):
-    for adapter, states in (("mlx5_0", ("4: ACTIVE",)), ("mlx5_1", ("4: ACTIVE", "1: DOWN"))):
-        for number, state in enumerate(states, 1):
+    for adapter, ports in (("mlx5_0", (("4: ACTIVE", "400 Gb/sec (4X NDR)"),)),
+                           ("mlx5_1", (("4: ACTIVE", "200 Gb/sec (4X HDR)"), ("1: DOWN", "10 Gb/sec (4X SDR)")))):
+        for number, (state, rate) in enumerate(ports, 1):
             folder = tmp_path / adapter / "ports" / str(number)
             folder.mkdir(parents=True)
             (folder / "state").write_text(state + "\n")
-    assert links.n_active(tmp_path) == 2
-    assert links.n_active(tmp_path / "none") == 0
+            (folder / "rate").write_text(rate + "\n")
+    assert sorted(links.active_rates(tmp_path)) == [25e9, 50e9]
+    (tmp_path / "mlx5_1" / "ports" / "1" / "rate").write_text("unknown")
+    assert sorted(links.active_rates(tmp_path)) == [0, 50e9]
+    assert links.active_rates(tmp_path / "none") == []

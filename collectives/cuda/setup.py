@@ -28,6 +28,7 @@ from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTra
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.levels import in_node_memory
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
@@ -150,6 +151,8 @@ class Device:
         algorithm = signature.algorithm
         if algorithm.selection:
             algorithm = replace(parse(found.algorithm), wire=algorithm.wire)
+        elif not self.no_ipc:
+            algorithm = in_node_memory(algorithm, self._topology)
         if algorithm.library == "mpi" and signature.dtype == "bfloat16":
             raise CommError(f"{signature.collective}: MPI has no bfloat16, use auto or an algorithm of ours",
                             everywhere=True)

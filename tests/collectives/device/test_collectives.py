@@ -17,8 +17,8 @@ DTYPES = ("float32", "float64", "float16", "int32", "int64")
 BY_MESSAGES = ("auto", "mpi", "B", "C", "R", "H", "D", "P", "CB-2")
 ANY = ("auto", "mpi", "nccl")
 CASES = [(kind, collective, name) for collective in reference.COLLECTIVES
-         for kind, names in (("ipc", ("auto", "M", "MC", "SC", "SR")), ("cards", ("M", "SC", "SR")), ("flags", ("M",)),
-                             ("nccl", ("nccl",)), ("staged", BY_MESSAGES), ("aware", BY_MESSAGES))
+         for kind, names in (("ipc", ("auto", "M", "MC", "CB-node", "SC", "SR")), ("cards", ("M", "SC", "SR")),
+                             ("flags", ("M",)), ("nccl", ("nccl",)), ("staged", BY_MESSAGES), ("aware", BY_MESSAGES))
          for name in names if name in ANY or name.startswith("M") or planners.can(collective, parse(name).pattern)]
 
 

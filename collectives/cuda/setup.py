@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,8 @@ class Device:
         links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
         self.links = links if self.no_ipc else links.proven()
         says_so = all(comm.allgather(aware.is_cuda_aware()))
-        self._no_messages = aware.fault(comm) if says_so else ""
+        kinds = [aware.pool, *([] if self.no_ipc else [partial(self.windows.allocate, dtype=np.uint8)])]
+        self._no_messages = aware.fault(comm, kinds) if says_so else ""
         self.is_aware = says_so and not self._no_messages
         self._complete = lru_cache(maxsize=4096)(self._completed)
         if not self.no_ipc:

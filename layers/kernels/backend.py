@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -250,6 +250,13 @@ class DeviceBackend(Backend, Protocol):
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches the work."""
+
+    def kernel_choices(self) -> Mapping[str, bytes]:
+        """What this machine has chosen among kernels by timing them, for ``adopt_kernel_choices`` on another one."""
+
+    def adopt_kernel_choices(self, choices: Mapping[str, bytes]) -> None:
+        """Choose what another machine has chosen, as far as it has the same card, driver and libraries: both then
+        compute the same bits."""
 
     def copy_weights(self, w: Array, order: tuple[int, int], copy: Array) -> None:
         """Write weights (O, I, K), float32, flat, to a copy for kernels of a half type, (O, K, I); ``order`` is I and

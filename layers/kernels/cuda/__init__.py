@@ -6,7 +6,7 @@ and numbers per channel are float32. Work is queued on the current stream; the h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +137,20 @@ def image_decoder() -> ImageDecoder:
     from scaffe.layers.kernels.cuda import decoding, nvimagecodec
 
     return decoding.ImageDecoder(nvimagecodec.maker())
+
+
+def kernel_choices() -> Mapping[str, bytes]:
+    """What this machine has chosen by timing, for ``adopt_kernel_choices`` on another one."""
+    from scaffe.layers.kernels.cuda.cudnn import exchange
+
+    return exchange.kept_choices()
+
+
+def adopt_kernel_choices(choices: Mapping[str, bytes]) -> None:
+    """Choose what another machine has chosen, as far as it has the same card, driver and libraries."""
+    from scaffe.layers.kernels.cuda.cudnn import exchange
+
+    exchange.adopt(choices)
 
 
 def scalar(number: Any) -> Any:

@@ -147,6 +147,7 @@ def fault(comm: Intracomm, kinds: Sequence[Allocate]) -> str:
 
 
 def pool(n_bytes: int) -> Any:
+    """Allocates from CuPy's pool; see Allocate."""
     return device.zeros(n_bytes, np.dtype(np.uint8))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, StagedCalls
+from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, StagedCalls
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
@@ -25,6 +25,8 @@ from scaffe.collectives.cuda.links import links_of
 from scaffe.collectives.cuda.messages import aware
 from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
+from scaffe.collectives.cuda.nccl import NcclCalls
+from scaffe.collectives.cuda.nccl_watch import Surroundings
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
@@ -54,21 +56,23 @@ class Device:
         is_aware: whether messages may lie in device memory.
     """
 
-    def __init__(self, comm: Any, node_comm: Any, topology: Topology) -> None:
+    def __init__(self, comm: Any, node_comm: Any, topology: Topology, ranks: Surroundings) -> None:
         """Finds out what these ranks can do. All ranks call it; the current device is the one that each will use.
 
         Args:
             comm: all ranks; no other thread uses it meanwhile.
             node_comm: the ranks of this rank's node; likewise.
+            ranks: what NCCL's watch goes by.
         """
-        self._comm, self._node_comm, self._topology = comm, node_comm, topology
+        self._comm, self._node_comm, self._topology, self._ranks = comm, node_comm, topology, ranks
         self._is_crowded = is_crowded(node_comm.allgather(os.sched_getaffinity(0)))
         self.number = device.load().cuda.Device().id
         device.make_current(self.number)
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._all_streams: list[Streams] = []
         self._how = ""
-        self._no_nccl, self._process = "not asked yet", os.getpid()
+        self._nccl: NcclCalls | None = None
+        self._process = os.getpid()
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
         self.windows = DeviceWindows(node_comm, self._synchronize, f"rank {comm.rank}")
@@ -94,10 +98,9 @@ class Device:
         if not self.no_ipc:
             node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
         self._how = node.how if node else ""
-        nccl = NcclCalls(comm, streams)
-        self._no_nccl = nccl.fault
+        self._nccl = self._nccl or NcclCalls(comm, streams, self._ranks)  # of the caller's engine, which comes first
         return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
-                             calls={"mpi": library, "nccl": nccl})
+                             calls={"mpi": library, "nccl": self._nccl})
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """Allocates a buffer, in a window where the ranks of a node can share memory. All ranks call it.
@@ -145,11 +148,12 @@ class Device:
         return self._complete(signature, array.nbytes, table)
 
     def _completed(self, signature: CallSignature, n_bytes: int, table: TuningTable) -> CallSignature:
-        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc,
-                                 not self._no_nccl, self.links)
+        algorithm = signature.algorithm
+        may_use_nccl = algorithm.selection == "auto" and not algorithm.wire and not self._no_nccl
+        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc, may_use_nccl,
+                                 self.links)
         kernels().allow(table.multiprocessors)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
-        algorithm = signature.algorithm
         if algorithm.selection:
             algorithm = replace(parse(found.algorithm), wire=algorithm.wire)
         elif not self.no_ipc:
@@ -165,12 +169,26 @@ class Device:
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
         across = "from device memory" if self.is_aware else "through pinned host memory"
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \
-               f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}"
+               f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}; " \
+               f"{f'without NCCL ({self._no_nccl})' if self._no_nccl else 'with NCCL'}"
 
     def free(self) -> None:
         """Returns when no collective of these ranks has work left on the device."""
         self._synchronize()
+        self._end(is_well=True)
+
+    def abandon(self) -> None:
+        """After a loss: ends what would wait for a lost rank on the device."""
+        self._end(is_well=False)
+
+    def _end(self, is_well: bool) -> None:
+        if self._nccl is not None:
+            self._nccl.close(is_well)
         atexit.unregister(self._finish)
+
+    @property
+    def _no_nccl(self) -> str:
+        return "not asked yet" if self._nccl is None else self._nccl.fault
 
     def _refusal(self) -> str:
         """Why CUDA IPC need not be tried; empty where it is to be."""

@@ -69,11 +69,13 @@ def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: T
                      has_nccl: bool = False, links: Links = Links()) -> Choice:  # noqa: B008 - frozen
     """Takes the table's choice for `device` memory where there is one that can run here, else the defaults.
 
-    The MPI library's own calls are never chosen, NCCL's only where the table has them. Across nodes long buffers are
-    split (`S`): every GPU goes across with its share through a port near it; short ones send one message a node.
+    The MPI library's own calls are never chosen. NCCL is the default over NVLink and across nodes, where it can run;
+    elsewhere the table has to have it. Without it long buffers are split across nodes (`S`): every GPU goes across with
+    its share through a port near it; short ones send one message a node.
 
     Args:
         has_ipc: whether the ranks of a node can map one another's device memory.
+        has_nccl: whether NCCL may be chosen and can run on all ranks.
 
     Returns:
         The algorithm, and the chunk in bytes.
@@ -81,6 +83,8 @@ def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: T
     tuned = table.choose(TuningKey.of(collective, "device", topology), n_bytes)
     if tuned is not None and _can_run(parse(tuned.algorithm), has_ipc, has_nccl):
         return tuned
+    if has_nccl and (links.within == NVLINK or topology.n_nodes > 1):
+        return Choice(None, "nccl", MOST_CHUNK_BYTES)
     n_shares, n_across = 1, topology.n_ranks
     if has_ipc and topology.n_nodes < topology.n_ranks:
         n_shares, n_across = min(map(len, topology.nodes)), topology.n_nodes

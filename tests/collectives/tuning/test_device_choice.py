@@ -106,6 +106,22 @@ def test_nccl_is_taken_where_it_was_found_fastest_and_can_run():
     assert choose_on_device("allreduce", 9, NODE, table, True, has_nccl=False).algorithm == "M"
 
 
+@pytest.mark.parametrize(("topology", "within", "name"), [
+    (NODE, NVLINK, "nccl"), (NODE, PCI_EXPRESS, "M"), (NODE, HOST, "M"), (NODE, ONE_CARD, "M"), (NODES, NVLINK, "nccl"),
+    (NODES, PCI_EXPRESS, "nccl"), (FLAT, ONE_CARD, "nccl")])
+@pytest.mark.parametrize("collective", ["reduce", "bcast", "allreduce", "reduce_scatter", "allgather"])
+def test_nccl_is_the_default_over_nvlink_and_across_nodes(collective, topology, within, name):
+    chosen = choose_on_device(collective, 1 << 24, topology, TuningTable([]), True, True, Links(within))
+    assert chosen.algorithm == name
+    without = choose_on_device(collective, 1 << 24, topology, TuningTable([]), True, False, Links(within))
+    assert without.algorithm != "nccl"
+
+
+def test_a_measured_table_decides_against_nccl():
+    table = TuningTable([TuningEntry(TuningKey.of("allreduce", "device", NODES), (Choice(None, "SR", 77),))])
+    assert choose_on_device("allreduce", 1 << 24, NODES, table, True, True, Links(NVLINK)).algorithm == "SR"
+
+
 def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():
     def table(name):
         return TuningTable([TuningEntry(TuningKey.of("reduce", memory, NODE), (Choice(None, algorithm, 77),))

@@ -66,7 +66,7 @@ def hidden_link(own: str, card: str, nvml: Any) -> str:
 
     def can(way: int) -> bool:
         status = ctypes.c_int(-1)
-        return nvml.nvmlDeviceGetP2PStatus(*handles, way, ctypes.byref(status)) == 0 == status.value
+        return bool(nvml.nvmlDeviceGetP2PStatus(*handles, way, ctypes.byref(status)) == 0 == status.value)
     if can(BY_NVLINK):
         return NVLINK
     return PCI_EXPRESS if can(BY_READING) else HOST

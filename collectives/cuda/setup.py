@@ -80,7 +80,8 @@ class Device:
         links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
         self.links = links if self.no_ipc else links.proven()
         says_so = all(comm.allgather(aware.is_cuda_aware()))
-        kinds: list[aware.Allocate] = [aware.pool, *([] if self.no_ipc else [partial(self.windows.allocate, dtype=np.uint8)])]
+        window = partial(self.windows.allocate, dtype=np.uint8)
+        kinds: list[aware.Allocate] = [aware.pool] if self.no_ipc else [aware.pool, window]
         self._no_messages = aware.fault(comm, kinds) if says_so else ""
         self.is_aware = says_so and not self._no_messages
         self._complete = lru_cache(maxsize=4096)(self._completed)

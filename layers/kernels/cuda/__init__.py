@@ -49,13 +49,13 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     xp: Any
 
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
-           "adopt_kernel_choices",
-           "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
-           "deconvolution", "describe", "draws", "dropout", "image_decoder", "inference_convolution", "inner_product",
-           "kernel_choices", "lrn", "maker", "mask_scale", "moments", "save_sign_mask", "pixels", "place", "pooling", "record",
-           "relu_backward", "relu_backward_mask", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
-           "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
-           "to_device", "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
+           "adopt_kernel_choices", "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution",
+           "copy_part", "copy_weights", "deconvolution", "describe", "draws", "dropout", "image_decoder",
+           "inference_convolution", "inner_product", "kernel_choices", "lrn", "maker", "mask_scale", "moments",
+           "save_sign_mask", "pixels", "place", "pooling", "record", "relu_backward", "relu_backward_mask",
+           "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows",
+           "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform",
+           "update_plan", "workers", "xp", "zeros"]
 
 PIECE_ELEMS = 1 << 22  # long beside a launch, and 16 MiB of float32
 PLACE = "device"  # the memory in which ranks share buffers

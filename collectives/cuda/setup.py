@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
+import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, NcclCalls, StagedCalls
+from scaffe.collectives.cuda.backend import AwareCalls, DeviceBackend, StagedCalls
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
 from scaffe.collectives.cuda.ipc.windows import DeviceWindows, prove
 from scaffe.collectives.cuda.kernels import MOST_RANKS, kernels
+from scaffe.collectives.cuda.links import links_of
 from scaffe.collectives.cuda.messages import aware
 from scaffe.collectives.cuda.messages.message import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
+from scaffe.collectives.cuda.nccl import NcclCalls
+from scaffe.collectives.cuda.nccl_watch import Surroundings
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.levels import in_node_memory
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
+from scaffe.collectives.tuning.device_choice import Links, choose_on_device
 from scaffe.collectives.tuning.table import TuningTable
 from scaffe.environment import CUDA_IPC
 
+SWITCH_SECONDS = 5e-4
+"""How long a thread that runs Python may keep the interpreter's lock from others that ask for it. With Python's 5 ms a
+wait noticed its end 4.1 ms late beside one thread of pure Python, 13.8 beside two; with this 0.3, and those threads ran
+2 to 10 % slower (medians, two cores)."""
 LAST_WORK_SECONDS = 10
 """How long a rank that ends waits for the device work of its collectives, which its peers may be waiting for."""
 
@@ -49,27 +56,33 @@ class Device:
         is_aware: whether messages may lie in device memory.
     """
 
-    def __init__(self, comm: Any, node_comm: Any, topology: Topology) -> None:
+    def __init__(self, comm: Any, node_comm: Any, topology: Topology, ranks: Surroundings) -> None:
         """Finds out what these ranks can do. All ranks call it; the current device is the one that each will use.
 
         Args:
             comm: all ranks; no other thread uses it meanwhile.
             node_comm: the ranks of this rank's node; likewise.
+            ranks: what NCCL's watch goes by.
         """
-        self._comm, self._node_comm, self._topology = comm, node_comm, topology
+        self._comm, self._node_comm, self._topology, self._ranks = comm, node_comm, topology, ranks
         self._is_crowded = is_crowded(node_comm.allgather(os.sched_getaffinity(0)))
         self.number = device.load().cuda.Device().id
         device.make_current(self.number)
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._all_streams: list[Streams] = []
         self._how = ""
-        self._no_nccl, self._process = "not asked yet", os.getpid()
+        self._nccl: NcclCalls | None = None
+        self._process = os.getpid()
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
-        self.links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
         self.windows = DeviceWindows(node_comm, self._synchronize, f"rank {comm.rank}")
         self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
+        links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
+        self.links = links if self.no_ipc else links.proven()
         says_so = all(comm.allgather(aware.is_cuda_aware()))
-        self._no_messages = aware.fault(comm) if says_so else ""
+        window = partial(self.windows.allocate, dtype=np.uint8)
+        kinds: list[aware.Allocate] = [aware.pool] if self.no_ipc else [aware.pool, window]
+        self._no_messages = aware.fault(comm, kinds) if says_so else ""
         self.is_aware = says_so and not self._no_messages
         self._complete = lru_cache(maxsize=4096)(self._completed)
         if not self.no_ipc:
@@ -86,10 +99,9 @@ class Device:
         if not self.no_ipc:
             node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
         self._how = node.how if node else ""
-        nccl = NcclCalls(comm, streams)
-        self._no_nccl = nccl.fault
+        self._nccl = self._nccl or NcclCalls(comm, streams, self._ranks)  # of the caller's engine, which comes first
         return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
-                             calls={"mpi": library, "nccl": nccl})
+                             calls={"mpi": library, "nccl": self._nccl})
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """Allocates a buffer, in a window where the ranks of a node can share memory. All ranks call it.
@@ -137,13 +149,16 @@ class Device:
         return self._complete(signature, array.nbytes, table)
 
     def _completed(self, signature: CallSignature, n_bytes: int, table: TuningTable) -> CallSignature:
-        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc,
-                                 not self._no_nccl, self.links)
+        algorithm = signature.algorithm
+        may_use_nccl = algorithm.selection == "auto" and not algorithm.wire and not self._no_nccl
+        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc, may_use_nccl,
+                                 self.links)
         kernels().allow(table.multiprocessors)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
-        algorithm = signature.algorithm
         if algorithm.selection:
             algorithm = replace(parse(found.algorithm), wire=algorithm.wire)
+        elif not self.no_ipc:
+            algorithm = in_node_memory(algorithm, self._topology)
         if algorithm.library == "mpi" and signature.dtype == "bfloat16":
             raise CommError(f"{signature.collective}: MPI has no bfloat16, use auto or an algorithm of ours",
                             everywhere=True)
@@ -155,12 +170,26 @@ class Device:
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
         across = "from device memory" if self.is_aware else "through pinned host memory"
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \
-               f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}"
+               f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}; " \
+               f"{f'without NCCL ({self._no_nccl})' if self._no_nccl else 'with NCCL'}"
 
     def free(self) -> None:
         """Returns when no collective of these ranks has work left on the device."""
         self._synchronize()
+        self._end(is_well=True)
+
+    def abandon(self) -> None:
+        """After a loss: ends what would wait for a lost rank on the device."""
+        self._end(is_well=False)
+
+    def _end(self, is_well: bool) -> None:
+        if self._nccl is not None:
+            self._nccl.close(is_well)
         atexit.unregister(self._finish)
+
+    @property
+    def _no_nccl(self) -> str:
+        return "not asked yet" if self._nccl is None else self._nccl.fault
 
     def _refusal(self) -> str:
         """Why CUDA IPC need not be tried; empty where it is to be."""
@@ -196,48 +225,3 @@ class Device:
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:
     """Whether a node's ranks are more than the cores that they may run on (pure)."""
     return len(cores_of_ranks) > len(set().union(*cores_of_ranks))
-
-
-NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: NVLink has them, PCI Express does not
-PORTS = Path("/sys/class/infiniband")
-
-
-def links_of(number: int, cards: Sequence[str], ports: Path = PORTS) -> Links:
-    """Describes the links of this rank's GPU. ``cards``: PCI bus ids of the GPUs of the node's ranks; ``ports``: where
-    Linux shows network adapters that move memory themselves (InfiniBand, RoCE)."""
-    others = sorted(set(cards) - {device.card(number)})
-    kinds = [_link(number, other) for other in others]
-    within = next((kind for kind in (HOST, PCI_EXPRESS, NVLINK) if kind in kinds), ONE_CARD)
-    return Links(within, n_active(ports))
-
-
-def n_active(ports: Path) -> int:
-    """Counts the ports in a folder laid out as /sys/class/infiniband whose state is ACTIVE."""
-    return sum("ACTIVE" in state.read_text() for state in ports.glob("*/ports/*/state"))
-
-
-def _link(number: int, card: str) -> str:
-    """What joins this GPU and another of the node."""
-    runtime = device.load().cuda.runtime
-    try:
-        other = runtime.deviceGetByPCIBusId(card)
-        can = runtime.deviceCanAccessPeer(number, other)
-    except Exception:  # the other rank's GPU is hidden from this process; CuPy's error has no name without CuPy
-        return HOST
-    if not can:
-        return HOST
-    return NVLINK if _p2p_attribute()(NATIVE_ATOMICS, number, other) else PCI_EXPRESS
-
-
-@cache
-def _p2p_attribute() -> Callable[[int, int, int], int]:
-    """cuDeviceGetP2PAttribute, which CuPy does not have: (attribute, source, target) -> value, 0 where it fails."""
-    try:
-        ask = ctypes.CDLL("libcuda.so.1").cuDeviceGetP2PAttribute
-    except (OSError, AttributeError):
-        return lambda attribute, source, target: 0
-
-    def asked(attribute: int, source: int, target: int) -> int:
-        value = ctypes.c_int(0)
-        return value.value if ask(ctypes.byref(value), attribute, source, target) == 0 else 0
-    return asked

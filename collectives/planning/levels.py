@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from scaffe.collectives.planning import plan as partition
 from scaffe.collectives.planning import planners
-from scaffe.collectives.planning.algorithm import Pattern
+from scaffe.collectives.planning.algorithm import BY_NODE, Algorithm, Pattern, parse_pattern
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.plan import Plan
 from scaffe.collectives.planning.planners import BY_PARTS
@@ -200,6 +200,18 @@ class Levels:
 
     def _numbered(self, number: int) -> tuple[int, ...]:
         return tuple(ranks[number] for ranks in self.topology.nodes)
+
+
+def in_node_memory(algorithm: Algorithm, topology: Topology) -> Algorithm:
+    """The same hierarchy with its lowest level in memory that a node's ranks have mapped, where that level is the ranks
+    of each node: `CB-node`, or `CB-8` on nodes of 8, is then `MB`. Any other algorithm is returned as it is."""
+    pattern, sizes = algorithm.pattern, {len(ranks) for ranks in topology.nodes}
+    if algorithm.is_shared or pattern is None or not pattern.group_ranks:
+        return algorithm
+    if pattern.group_ranks[0] != BY_NODE and {pattern.group_ranks[0]} != sizes:
+        return algorithm
+    above = "-".join([pattern.levels[1:], *(str(size or "node") for size in pattern.group_ranks[1:])])
+    return replace(algorithm, is_shared=True, pattern=parse_pattern(above) if topology.n_nodes > 1 else None)
 
 
 def shares(n_elems: int, n_shares: int) -> tuple[Part, ...]:

@@ -28,9 +28,10 @@ class DeviceOnDemand:
     call."""
 
     def __init__(self, comm: Any, node_comm: Any, topology: Topology,
-                 engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None]) -> None:
+                 engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None],
+                 has_loss: Callable[[], bool]) -> None:
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
-        self._engines, self._compare = engines, compare
+        self._engines, self._compare, self._has_loss = engines, compare, has_loss
         self.device: Device | None = None
         self._gpu: int | None = None
 
@@ -39,11 +40,14 @@ class DeviceOnDemand:
         the same on every rank, where signatures differ or a rank has no device."""
         if self.device is None:
             from scaffe.collectives.cuda.device import missing
+            from scaffe.collectives.cuda.nccl_watch import Surroundings
             from scaffe.collectives.cuda.setup import Device
 
             self._compare(str(signature), missing())
             self._gpu = current()
-            self.device = Device(self._comm, self._node_comm, self._topology)
+            watch = self._engines[0][0].watch
+            ranks = Surroundings(watch.deadline, self._has_loss, watch.late, watch.failed)
+            self.device = Device(self._comm, self._node_comm, self._topology, ranks)
             for engine, group, backs_off in self._engines:
                 engine.backends["device"] = self.device.backend(engine.comm, group, backs_off)
         return self.device

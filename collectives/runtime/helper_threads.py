@@ -83,7 +83,7 @@ class Watch:
         self.position = 0
         self.label = ""
         self._rank, self._deadline, self._expired = rank, deadline, expired
-        self._waiting, self._late = waiting, late
+        self._waiting, self._late_ranks = waiting, late
         self._waits_for: Sequence[int] = ()
         self._n_runs = 0
         self._closed = threading.Event()
@@ -125,6 +125,20 @@ class Watch:
         peer = self._peer()
         return "" if peer == NONE else f", waiting for {_name(peer)}"
 
+    @property
+    def deadline(self) -> float:
+        """Seconds without progress that are too long."""
+        return self._deadline
+
+    def late(self, label: str, *peers: int) -> None:
+        """Ends the job, since `label` has waited too long: for these ranks, or for those that are late as far as can be
+        told."""
+        self.failed(label, f"has waited {self.deadline:g} s for {_name(*(peers or self._late_ranks()))}")
+
+    def failed(self, label: str, how: str) -> None:
+        """Ends the job. ``how``: what came of `label`, as the rest of the line."""
+        self._expired(f"rank {self._rank}: {label} {how}")
+
     def _peer(self) -> int:
         waits_for, position = self._waits_for, self.position
         return waits_for[position] if position < len(waits_for) else NONE
@@ -139,8 +153,7 @@ class Watch:
                 continue
             self._waiting()
             if waited.seconds() > self._deadline:
-                self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for "
-                              f"{_name(*(self._late() if peer == ANY else (peer,)))}")
+                self.late(self.label, *(() if peer == ANY else (peer,)))
                 return
 
 

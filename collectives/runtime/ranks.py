@@ -65,7 +65,8 @@ class Ranks:
         self.windows = Windows(self._node_comm, comm)
         self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
-        self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare)
+        self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare,
+                                        lambda: self.losses.has_loss)
         self.engine = self._make_engine(backs_off=False)
         self.run = self.engine.run
         self._helper = self._make_engine(backs_off=True) if has_threads else None
@@ -74,11 +75,12 @@ class Ranks:
         self._fault_tolerant: list[FaultTolerantMessages] = []
 
     def submit(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
-        """As `run`, on the helper thread; at once where MPI does not let two threads call it."""
+        """As `run`, on the helper thread; at once where MPI does not let two threads call it, and by NCCL, which the
+        host does not wait for."""
         helper, label = self._helper, f"rank {self.comm.rank}: i{signature.collective}"
         if self.engine.backends[signature.memory].streams is not None:
             after = Point.of(after)
-        if helper is None:
+        if helper is None or signature.algorithm.library == "nccl":
             return Request.completed(label, self.engine.run(signature, array, source, after, holds=False))
         task = partial(self._run_on_helper, helper, signature, array, source, after)
         return self._progress.submit(label, task, helper.watch.text)
@@ -200,6 +202,8 @@ class Ranks:
         """After a loss: ends what still runs, nobody uses these ranks again. Returns mpi4py's communicator, which is
         revoked."""
         self.losses.end()
+        if self.on_device.device is not None:
+            self.on_device.device.abandon()
         self._progress.stop()
         for engine, _, _ in self._engines:
             engine.watch.close()
@@ -221,6 +225,8 @@ class Ranks:
             engine.watch.close()
             engine.watch.join()
         if self.losses.has_loss:
+            if self.on_device.device is not None:
+                self.on_device.device.abandon()
             self.losses.close()
             return
         if self.on_device.device is not None:

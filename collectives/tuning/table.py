@@ -3,7 +3,8 @@
 The file is JSON: {"version": 2, "entries": [{"collective", "memory", "n_ranks", "nodes", "source", "choices"}]} with
 choices [{"max_bytes", "algorithm", "chunk_bytes"}] in ascending max_bytes, the last one null for all longer buffers.
 `nodes` is a `Topology.shape` such as `8x2`, `source` says where the entry comes from. Beside the entries there may be
-{"multiprocessors": n}: how many a sum over other GPUs' memory should fill.
+{"multiprocessors": n, "chunk_seconds": s}: how many a sum over other GPUs' memory should fill, and what a chunk of
+device memory costs a rank.
 """
 
 from __future__ import annotations
@@ -110,16 +111,24 @@ class TuningEntry:
 
 
 class TuningTable:
-    """Entries by key. Immutable. ``multiprocessors``: how many a sum over other GPUs' memory should fill; None where
-    that was not measured."""
+    """Entries by key. Immutable.
 
-    def __init__(self, entries: Iterable[TuningEntry], multiprocessors: int | None = None) -> None:
+    Attributes:
+        multiprocessors: how many a sum over other GPUs' memory should fill; None where that was not measured.
+        chunk_seconds: what a chunk of device memory costs a rank, whatever its length; None likewise.
+    """
+
+    def __init__(self, entries: Iterable[TuningEntry], multiprocessors: int | None = None,
+                 chunk_seconds: float | None = None) -> None:
         """Args:
             entries: later ones replace earlier ones of the same key.
 
         Raises:
-            CommError: multiprocessors below 1.
+            CommError: multiprocessors below 1, or chunk_seconds not above 0.
         """
+        if chunk_seconds is not None and not (type(chunk_seconds) is float and chunk_seconds > 0):
+            raise CommError(f"chunk_seconds must be above 0, not {chunk_seconds!r}")
+        self.chunk_seconds = chunk_seconds
         if multiprocessors is not None and (type(multiprocessors) is not int or multiprocessors < 1):
             raise CommError(f"multiprocessors must be 1 or more, not {multiprocessors!r}")
         self.multiprocessors = multiprocessors
@@ -131,7 +140,8 @@ class TuningTable:
 
     def merged(self, other: TuningTable) -> TuningTable:
         """Returns a table with the entries of both; where keys are equal, `other`'s."""
-        return TuningTable([*self.entries, *other.entries], other.multiprocessors or self.multiprocessors)
+        return TuningTable([*self.entries, *other.entries], other.multiprocessors or self.multiprocessors,
+                           other.chunk_seconds or self.chunk_seconds)
 
     def nearest(self, key: TuningKey) -> TuningEntry | None:
         """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory. Returns
@@ -151,8 +161,8 @@ class TuningTable:
         content: dict[str, Any] = {"version": VERSION, "entries": [
             {**asdict(entry.key), "source": entry.source, "choices": [asdict(choice) for choice in entry.choices]}
             for entry in self.entries]}
-        if self.multiprocessors is not None:
-            content["multiprocessors"] = self.multiprocessors
+        content |= {name: value for name in ("multiprocessors", "chunk_seconds")
+                    if (value := getattr(self, name)) is not None}
         write_whole(path, (json.dumps(content, indent=1) + "\n").encode(), CommError)
 
     @classmethod
@@ -163,7 +173,7 @@ class TuningTable:
             if not isinstance(content, dict) or content.get("version") != VERSION:
                 raise CommError(_other_version(content))
             return cls((_entry(index, value) for index, value in enumerate(content["entries"])),
-                       content.get("multiprocessors"))
+                       content.get("multiprocessors"), content.get("chunk_seconds"))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else reason

@@ -34,9 +34,11 @@ Candidate = tuple[str, int]
 """An algorithm and its chunk in bytes."""
 MULTIPROCESSORS = (8, 16, 24, 32, 48, 64, 128)
 """That a sum over other GPUs' memory may fill, as measured on device memory."""
+N_SHORT_CHUNKS, SHORT_CHUNK_BYTES = 256, 16 << 10
 CHUNK = whole(1, MOST_BYTES)
 DEFAULT_CHUNK_BYTES = 1 << 20
-DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "device": "262144,1048576,4194304"}
+DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576",
+                  "device": "262144,1048576,4194304,16777216"}
 """By kind of memory, bytes: a chunk in GPU memory also costs kernel launches and events, so these are longer."""
 
 
@@ -88,12 +90,14 @@ def main(argv: Sequence[str]) -> int:
     communicator.install_excepthook()
     path = Path(options.output)
     on_root(communicator, lambda: _found(path))  # before anything is measured
-    wide = _multiprocessors(communicator, options) if "device" in options.memory.split(",") else None
+    has_device = "device" in options.memory.split(",")
+    wide = _multiprocessors(communicator, options) if has_device else None
+    chunk_seconds = _chunk_seconds(communicator, options) if has_device and communicator.n_ranks > 1 else None
     entries = [
         _tune(communicator, options, collective, memory)
         for collective in options.collectives.split(",") for memory in options.memory.split(",")
     ]
-    on_root(communicator, lambda: _found(path).merged(TuningTable(entries, wide)).write(path))
+    on_root(communicator, lambda: _found(path).merged(TuningTable(entries, wide, chunk_seconds)).write(path))
     if communicator.rank == 0:
         print(f"wrote {path}: SCAFFE_TABLE={path} makes `auto` use it")
     return 0
@@ -144,6 +148,16 @@ def _multiprocessors(communicator: Communicator, options: Namespace) -> int | No
         times = "  ".join(f"{count}:{seconds * 1e6:.0f}" for count, seconds in figures.items())
         print(f"sums of {n_bytes} bytes, us by multiprocessors: {times}; {found} are enough")
     agreed: int = communicator.bcast_object(found)
+    return agreed
+
+
+def _chunk_seconds(communicator: Communicator, options: Namespace) -> float:
+    """What a chunk costs a rank: by a chain of chunks so short that their way counts for little."""
+    (seconds,) = _measure(communicator, options, "reduce", "device", N_SHORT_CHUNKS * SHORT_CHUNK_BYTES,
+                          [("C", SHORT_CHUNK_BYTES)]).values()
+    agreed: float = communicator.bcast_object(seconds / N_SHORT_CHUNKS)
+    if communicator.rank == 0:
+        print(f"a chunk costs {agreed * 1e6:.0f} us")
     return agreed
 
 

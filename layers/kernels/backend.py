@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -217,16 +217,29 @@ class Backend(Protocol):
 
 
 class Guard(Protocol):
-    """Skips updates whose gradients are not finite. The check runs on the device; the host does not wait for it."""
+    """Skips updates whose gradients are not finite, and adapts fp16's factor on the loss to them. All of it runs on the
+    device; the host does not wait.
+
+    Attributes:
+        scale, inverse: the factor on the loss and 1 / factor, each float32 () on the device.
+    """
+
+    scale: Array
+    inverse: Array
 
     def look(self, gradients: Sequence[Array]) -> Array:
         """Check flat arrays. Returns a flag on the device, int32 (1,): not 0 if some number is not finite."""
 
     def checked(self, factor: Any) -> Array:
-        """An update's factor together with the flag of the last ``look``, as ``UpdatePlan.run`` takes it."""
+        """An update's factor, a number or from ``clip_factor``, times ``inverse``, together with the flag of the last
+        ``look``, as ``UpdatePlan.run`` takes it."""
 
-    def take(self) -> float:
-        """Return how many updates were skipped since the last call. Waits for the device."""
+    def adapt(self, patience: int, largest: float) -> None:
+        """Halve the factor, to 1 at the least, where the flag of the last ``look`` is set; else double it, to
+        ``largest`` at most, in every ``patience``-th iteration without an overflow."""
+
+    def read(self) -> tuple[float, int]:
+        """The factor, and the iterations without an overflow. Waits for the device."""
 
 
 class DeviceBackend(Backend, Protocol):
@@ -238,6 +251,13 @@ class DeviceBackend(Backend, Protocol):
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches the work."""
 
+    def kernel_choices(self) -> Mapping[str, bytes]:
+        """What this machine has chosen among kernels by timing them, for ``adopt_kernel_choices`` on another one."""
+
+    def adopt_kernel_choices(self, choices: Mapping[str, bytes]) -> None:
+        """Choose what another machine has chosen, as far as it has the same card, driver and libraries: both then
+        compute the same bits."""
+
     def copy_weights(self, w: Array, order: tuple[int, int], copy: Array) -> None:
         """Write weights (O, I, K), float32, flat, to a copy for kernels of a half type, (O, K, I); ``order`` is I and
         K."""
@@ -245,13 +265,14 @@ class DeviceBackend(Backend, Protocol):
     def update_plan(self, rule: Any, segments: Sequence[Segment]) -> UpdatePlan:
         """A plan of an update rule over segments of the flat parameter buffers."""
 
-    def clip_factor(self, diff: Array, limit: float, mean: float) -> Any:
+    def clip_factor(self, diff: Array, limit: float, mean: Any) -> Any:
         """The factor, on the device, as ``UpdatePlan.run`` takes it, that scales the L2 norm of mean · diff, flat
-        gradients, down to ``limit`` (Caffe's clip_gradients); 1 if it is not above."""
+        gradients, down to ``limit`` (Caffe's clip_gradients); 1 if it is not above. ``mean``: a number, or an array
+        () on the device."""
 
     @property
-    def Guard(self) -> Callable[[], Guard]:  # noqa: N802 - a class of the backend
-        """The class of guards."""
+    def Guard(self) -> Callable[..., Guard]:  # noqa: N802 - a class of the backend
+        """The class of guards, made of a first factor and iterations without an overflow."""
 
 
 def is_device(kernels: Backend) -> TypeGuard[DeviceBackend]:

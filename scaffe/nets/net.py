@@ -225,8 +225,9 @@ class Net:
             with node.named():
                 node.reshape()
 
-    def scale_loss(self, factor: float) -> None:
-        """Multiply all gradients by a factor from now on; the losses that ``forward`` returns are not scaled."""
+    def scale_loss(self, factor: Any) -> None:
+        """Multiply all gradients by a factor from now on, a number or an array () on the device as it is now; the
+        losses that ``forward`` returns are not scaled."""
         for node in self.nodes:
             node.loss_scale = factor
             node.set_weights()

@@ -120,7 +120,7 @@ class Node:
     ran_fused: bool = False
     includes: Node | None = None
     ran_before: bool = False
-    loss_scale: float = 1.0
+    loss_scale: Any = 1.0
     share: LossShare = LossShare()
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] | None = None
@@ -160,7 +160,7 @@ class Node:
     def set_weights(self) -> None:
         for top, weight in zip(self.tops, self.loss_weights, strict=False):
             if weight:
-                top.diff_flat[:] = weight * self.loss_scale * self.share.gradient
+                top.diff_flat[:] = weight * self.share.gradient * self.loss_scale
 
     def loss(self) -> Any:
         """This layer's part of the net's loss: the weighted sums of its tops, in float64. On a device the result stays

@@ -11,65 +11,39 @@ from typing import Any
 import numpy as np
 
 from scaffe.files import SolverState
+from scaffe.layers.kernels.backend import Guard, is_device
 from scaffe.training.solver import Observer, Solver
 
 FIRST, LARGEST = 2.0**12, 2.0**20
 PATIENCE = 1000  # iterations without an overflow before the factor is doubled
 
 
-def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int]:
-    """Adapt the factor after a look for overflows. Returns the factor from now on, and the iterations without an
-    overflow to count on from.
-
-    Args:
-        n_clean: iterations without an overflow so far, those since the last look included.
-    """
-    if overflowed:
-        return max(scale / 2, 1.0), 0
-    if n_clean >= PATIENCE:
-        return min(scale * 2, LARGEST), 0
-    return scale, n_clean
-
-
 class LossScale(Observer):
-    """Scales the training net's loss, divides the scale out in the update, and regularly looks for overflows."""
+    """Scales the training net's loss by a factor on the device, which adapts there in every iteration. The ranks agree
+    on overflows before each update, so that all have the same factor."""
 
     def __init__(self) -> None:
-        self._scale, self._n_clean, self._since = FIRST, 0, 0
+        self._scale, self._n_clean = FIRST, 0
+        self._guard: Guard | None = None
 
     def begin(self, solver: Solver) -> None:
-        solver.updater.guard()
-        self._apply(solver)
+        kernels = solver.net.context.kernels
+        if is_device(kernels):
+            self._guard = solver.updater.guard = kernels.Guard(self._scale, self._n_clean)
+            solver.net.scale_loss(self._guard.scale)
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer. Every CHECK_EVERY iterations the ranks agree on the factor; the host then waits for the
-        device."""
-        self._since += 1
-        if self._since >= solver.net.context.kernels.CHECK_EVERY:
-            self._look(solver)
+        if self._guard is not None:
+            self._guard.adapt(PATIENCE, LARGEST)
+            solver.net.scale_loss(self._guard.scale)
 
     def kept(self, solver: Solver) -> dict[str, int]:
-        """See Observer. Looks for overflows first, so that a resumed run misses none."""
-        self._look(solver)
-        return {"loss_scale": int(self._scale), "clean_iterations": self._n_clean}
+        """See Observer. The host waits for the device."""
+        scale, n_clean = (self._scale, self._n_clean) if self._guard is None else self._guard.read()
+        return {"loss_scale": int(scale), "clean_iterations": n_clean}
 
     def restore(self, state: SolverState) -> None:
         self._scale, self._n_clean = float(state.loss_scale or FIRST), state.clean_iterations or 0
-
-    def _look(self, solver: Solver) -> None:
-        overflowed = np.array([solver.updater.take_overflows()], np.float64)
-        peers = solver.strategy.in_step.peers
-        if peers.n_ranks > 1:
-            peers.allreduce(overflowed, "max", "mpi")
-        scale, self._n_clean = next_scale(self._scale, self._n_clean + self._since, bool(overflowed[0]))
-        self._since = 0
-        if scale != self._scale:
-            self._scale = scale
-            self._apply(solver)
-
-    def _apply(self, solver: Solver) -> None:
-        solver.net.scale_loss(self._scale)
-        solver.updater.gradient_scale = 1 / self._scale
 
 
 def needs_scale(dtype: Any) -> bool:

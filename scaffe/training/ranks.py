@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from scaffe import threads
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError, is_expected, one_line
+from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.training.fault_tolerance.replacement import STOP
@@ -41,6 +42,35 @@ def together(communicator: Communicator, step: Callable[[], T]) -> T:
         rank, message = failed[0]
         raise UserError(message if rank == 0 else f"rank {rank}: {message}", everywhere=True) from error
     return result  # type: ignore[return-value]
+
+
+def with_roots_kernels(communicator: Communicator, kernels: Backend, step: Callable[[], T]) -> T:
+    """As ``together``, for a step that may choose among kernels by timing them. Where ranks are on several nodes, rank
+    0 goes first, and what it has chosen for a card, driver and library is everybody's: nodes compute the same bits.
+    """
+    if not is_device(kernels) or communicator.topology.n_nodes == 1:
+        return together(communicator, step)
+    is_root = communicator.rank == 0
+    if is_root:
+        step = _done_already(step)
+    chosen = communicator.bcast_object(kernels.kernel_choices() if is_root else None)
+    if communicator.node_rank == 0 and not is_root:
+        kernels.adopt_kernel_choices(chosen)
+    communicator.barrier()
+    return together(communicator, step)
+
+
+def _done_already(step: Callable[[], T]) -> Callable[[], T]:
+    """Run a step. Returns what returns its result, or raises its error."""
+    try:
+        result = step()
+    except Exception as caught:
+        error = caught
+
+        def raises() -> T:
+            raise error
+        return raises
+    return lambda: result
 
 
 def threads_per_rank(communicator: Communicator, wanted: int) -> int:

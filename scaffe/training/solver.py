@@ -232,6 +232,7 @@ class Solver:
         only every ``CHECK_EVERY`` iterations.
         Raises UserError if a loss is nan or infinite, and ``allow_nan`` is not set."""
         losses, self._unchecked = [float(loss) for loss in self._unchecked], []
+        self.communicator.check_lost()  # what its collectives did not write is no loss that diverges
         for back, loss in enumerate(reversed(losses)):
             if not math.isfinite(loss) and not self.method.allow_nan:
                 self.net.check_values()

@@ -35,7 +35,8 @@ class Updater:
     Attributes:
         shards: one updater, with its histories, for each interval that this rank owns: at first the whole buffers.
         everything: the shards, and those of which this rank keeps a copy.
-        gradient_scale: factor on every gradient; 1 / s if the loss was scaled by s.
+        gradient_scale: factor on every gradient.
+        guard: what skips updates and scales the loss for fp16; None elsewhere.
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
             write of the buffer.
@@ -60,7 +61,7 @@ class Updater:
         self._ahead: set[ShardUpdater] = set()
         self._kernels = kernels
         self._arithmetic: Any = kernels if is_device(kernels) else base
-        self._guard: GradientGuard | None = None
+        self.guard: GradientGuard | None = None
         try:
             self.rule: UpdateRule = rule or update_rules.get(param.type or "SGD")(param)
         except KeyError as error:
@@ -96,8 +97,8 @@ class Updater:
         """
         mean = self.gradient_scale / n_ranks
         factor = self.clip_factor(None, n_ranks, sum_of_squares)
-        if self._guard is not None:
-            factor = self._guard.checked(factor)
+        if self.guard is not None:
+            factor = self.guard.checked(factor)
         for shard in self.everything:
             if shard not in self._ahead:
                 self._update(shard, rate, iteration, mean, factor)
@@ -136,9 +137,11 @@ class Updater:
         limit, mean = self.param.clip_gradients, self.gradient_scale / n_summed
         if limit < 0:
             return 1.0
+        if self.guard is not None:
+            mean = self.guard.inverse * mean
         if sum_of_squares is None:
             return self._arithmetic.clip_factor(self.params.diff if gradient is None else gradient, limit, mean)
-        norm = sqrt(sum_of_squares) * mean
+        norm = sqrt(sum_of_squares) * float(mean)
         return limit / norm if norm > limit else 1.0
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
@@ -152,24 +155,15 @@ class Updater:
         for shard in self.everything:
             shard.load(index, start, values)
 
-    def guard(self) -> None:
-        """Skip updates from now on whose gradients ``check`` found not all finite. No effect on the CPU."""
-        if is_device(self._kernels):
-            self._guard = self._kernels.Guard()
-
     def check(self, intervals: Sequence[slice]) -> Any:
-        """Check that the gradients are finite, if ``guard`` was called; to be called before ``update``. Returns None
-        without a guard; else an int32 (1,) on the device, not 0 if a gradient is nan or infinite. Ranks that update
-        different parts sum it in place, so that all of them skip the update or none does.
+        """Check that the gradients are finite, if there is a ``guard``; to be called before ``update``. Returns None
+        without one; else an int32 (1,) on the device, not 0 if a gradient is nan or infinite. Ranks sum it in place, so
+        that all of them skip the update or none does, and all adapt the loss's factor alike.
 
         Args:
             intervals: of the flat buffers, those whose gradients this rank will use.
         """
-        return None if self._guard is None else self._guard.look([self.params.diff[place] for place in intervals])
-
-    def take_overflows(self) -> float:
-        """How many updates were skipped since the last call. Waits for the device."""
-        return 0.0 if self._guard is None else self._guard.take()
+        return None if self.guard is None else self.guard.look([self.params.diff[place] for place in intervals])
 
     def _plan(self, interval: slice, origin: int) -> Any:
         return self._arithmetic.update_plan(self.rule, list(self.segments(interval, origin)))

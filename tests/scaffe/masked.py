@@ -29,12 +29,12 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 SOLVER = 'base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: 8 random_seed: 5'
 
 
-def build(folder, gpu="0", form="BINARYPROTO", precision="fp32"):
+def build(folder, gpu="0", form="BINARYPROTO", precision="fp32", strategy="auto"):
     """A solver of the net above whose snapshots go to the folder."""
     param = text_format.Parse(f'{SOLVER} snapshot_prefix: "{folder}/run" snapshot_format: {form}',
                               caffe_pb2.SolverParameter())
     text_format.Parse(NET, param.net_param)
-    options = Namespace(strategy="auto", reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1,
+    options = Namespace(strategy=strategy, reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1,
                         level=0, stage="", gpu=gpu, precision=precision, tf32="off", allow_nan=False,
                         skip_bad_records=0)
     return build_solver(Communicator.world(), param, options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,33 +120,45 @@ def _maps() -> str:
 
 
 TAG = 80
-LENGTHS = (1 << 10, 1 << 20)
-"""Bytes; libraries send the second otherwise than the first."""
+LENGTHS = (1 << 10, 1 << 20, 32 << 20)
+"""Bytes; libraries send short, middling and long messages in ways of their own: the last is the longest chunk."""
+Allocate = Callable[[int], Any]
+"""Gives a CuPy array of so many bytes."""
 PATIENCE_SECONDS = 20.0
 _kept: list[Any] = []  # memory that an MPI library may still write to, where a message did not come
 
 
-def fault(comm: Intracomm) -> str:
+def fault(comm: Intracomm, kinds: Sequence[Allocate]) -> str:
     """Sends device memory round a ring of all ranks.
 
     Args:
         comm: all of its ranks call it; this rank's GPU is the current one.
+        kinds: what gives the kinds of memory that are to be sent: CuPy's pool, and windows that other processes have
+            opened, which a library may have to register otherwise.
 
     Returns:
         What went wrong, the same on every rank; empty where every rank received what the one before it sent.
     """
-    for n_bytes in LENGTHS:
-        found = comm.allgather(_exchange(comm, n_bytes))
+    for n_bytes, allocate in product(LENGTHS, kinds):
+        found = comm.allgather(_exchange(comm, n_bytes, allocate))
         if wrong := next((f"rank {rank} {text}" for rank, text in enumerate(found) if text), ""):
             return wrong
     return ""
 
 
-def _exchange(comm: Intracomm, n_bytes: int) -> str:
+def pool(n_bytes: int) -> Any:
+    """Allocates from CuPy's pool; see Allocate."""
+    return device.zeros(n_bytes, np.dtype(np.uint8))
+
+
+def _exchange(comm: Intracomm, n_bytes: int, allocate: Allocate) -> str:
     from mpi4py import MPI
 
     cupy = device.load()
-    sent, received = cupy.zeros(n_bytes, np.uint8), cupy.zeros(n_bytes, np.uint8)
+    try:
+        sent, received = allocate(n_bytes), allocate(n_bytes)
+    except Exception as error:  # CuPy's OutOfMemoryError, or a window's
+        return f"has no room for messages of {n_bytes} bytes: {error}"
     sent.fill(_mark(comm.rank))
     cupy.cuda.get_current_stream().synchronize()
     requests: list[Any] = []
@@ -156,7 +169,7 @@ def _exchange(comm: Intracomm, n_bytes: int) -> str:
         until = time.monotonic() + PATIENCE_SECONDS
         wait_until(lambda: MPI.Request.Testall(requests) or time.monotonic() > until, backs_off=True)
         if not MPI.Request.Testall(requests):
-            return f"has waited {PATIENCE_SECONDS:g} s for a message in device memory"
+            return f"has waited {PATIENCE_SECONDS:g} s for a message of {n_bytes} bytes in device memory"
     except Exception as error:  # MPI's own
         return f"cannot send device memory: {error}"
     _kept.pop()

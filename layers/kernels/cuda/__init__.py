@@ -6,7 +6,7 @@ and numbers per channel are float32. Work is queued on the current stream; the h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,13 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     xp: Any
 
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
-           "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
-           "deconvolution", "describe", "draws", "dropout", "image_decoder", "inference_convolution", "inner_product",
-           "lrn", "maker", "mask_scale", "moments", "save_sign_mask", "pixels", "place", "pooling", "record",
-           "relu_backward", "relu_backward_mask", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
-           "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
-           "to_device", "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
+           "adopt_kernel_choices", "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution",
+           "copy_part", "copy_weights", "deconvolution", "describe", "draws", "dropout", "image_decoder",
+           "inference_convolution", "inner_product", "kernel_choices", "lrn", "maker", "mask_scale", "moments",
+           "save_sign_mask", "pixels", "place", "pooling", "record", "relu_backward", "relu_backward_mask",
+           "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows",
+           "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform",
+           "update_plan", "workers", "xp", "zeros"]
 
 PIECE_ELEMS = 1 << 22  # long beside a launch, and 16 MiB of float32
 PLACE = "device"  # the memory in which ranks share buffers
@@ -137,6 +138,20 @@ def image_decoder() -> ImageDecoder:
     from scaffe.layers.kernels.cuda import decoding, nvimagecodec
 
     return decoding.ImageDecoder(nvimagecodec.maker())
+
+
+def kernel_choices() -> Mapping[str, bytes]:
+    """What this machine has chosen by timing, for ``adopt_kernel_choices`` on another one."""
+    from scaffe.layers.kernels.cuda.cudnn import exchange
+
+    return exchange.kept_choices()
+
+
+def adopt_kernel_choices(choices: Mapping[str, bytes]) -> None:
+    """Choose what another machine has chosen, as far as it has the same card, driver and libraries."""
+    from scaffe.layers.kernels.cuda.cudnn import exchange
+
+    exchange.adopt(choices)
 
 
 def scalar(number: Any) -> Any:

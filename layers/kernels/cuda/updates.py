@@ -36,33 +36,36 @@ def check_finite(x: Any, flag: Any) -> None:
 
 
 class Guard:
-    """Checks gradients, and puts into an update's factor whether to skip it."""
+    """See Guard in backend.py. The factor, its inverse and the iterations without an overflow are one array."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float, n_clean: int = 0) -> None:
         cupy = device.load()
         self._flag = cupy.zeros(1, np.int32)
-        self._n_left_out = cupy.zeros(1, np.int32)
+        self._state = cupy.asarray(np.array([scale, 1 / scale, n_clean], np.float32))
+        self.scale, self.inverse = self._state[:1].reshape(()), self._state[1:2].reshape(())
 
     def look(self, gradients: Sequence[Any]) -> Any:
-        """Check flat arrays. Returns a flag on the device, int32 (1,): not 0 if some number is not finite."""
         self._flag[...] = 0
         for gradient in gradients:
             check_finite(gradient, self._flag)
         return self._flag
 
     def checked(self, factor: Any) -> Any:
-        """The factor, a number or from ``clip_factor``, and the flag of the last ``look``: float32 (2,)."""
-        both = device.load().empty(2, np.float32)
-        both[:1] = factor[:1] if hasattr(factor, "__cuda_array_interface__") else factor
-        both[1:] = self._flag
-        self._n_left_out += self._flag != 0
-        return both
+        on_device, control = hasattr(factor, "__cuda_array_interface__"), device.load().empty(2, np.float32)
+        _single_thread("update_control", self._flag, factor if on_device else None,
+                       np.float32(1 if on_device else factor), self._state, control)
+        return control
 
-    def take(self) -> float:
-        """How many updates were skipped since the last call; waits for the device."""
-        n_left_out = float(self._n_left_out[0])
-        self._n_left_out[...] = 0
-        return n_left_out
+    def adapt(self, patience: int, largest: float) -> None:
+        _single_thread("next_loss_scale", self._flag, self._state, np.float32(patience), np.float32(largest))
+
+    def read(self) -> tuple[float, int]:
+        scale, _, n_clean = self._state.get()
+        return float(scale), int(n_clean)
+
+
+def _single_thread(name: str, *arguments: Any) -> None:
+    kernel("loss_scale", name, np.dtype(np.float32))((1,), (1,), arguments)
 
 
 CHUNK_ELEMS = 4 * THREADS  # of one parameter, for one block: 16 bytes of float32 a thread are 1.25 times as fast as 128
@@ -104,8 +107,8 @@ class UpdatePlan:
              own["second"], own["delta"]))
 
 
-def clip_factor(diff: Any, limit: float, mean: float) -> Any:
-    """The factor that scales the L2 norm of mean · diff down to ``limit``, 1 if it is not above; float32 (2,)."""
+def clip_factor(diff: Any, limit: float, mean: Any) -> Any:
+    """See DeviceBackend. Float32 (2,), the second of which is 0."""
     cupy = device.load()
     norm = cupy.sqrt(sum_of_squares(diff)) * mean
     found = cupy.zeros(2, np.float32)

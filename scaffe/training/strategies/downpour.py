@@ -100,7 +100,7 @@ class Downpour(ServerStrategy):
         self._rate = rate / communicator.n_ranks if is_warm and not self._is_weak else rate
         self._n_updates = iteration * communicator.n_ranks + communicator.rank if is_warm else iteration
         alone = self.replica.net.shares.weight if not is_warm else 1.0
-        self._local.gradient_scale = self.replica.updater.gradient_scale / alone
+        self._local.gradient_scale = 1 / alone
         if self._waits(iteration):
             return
         if is_warm and iteration and iteration == self._warm_start:

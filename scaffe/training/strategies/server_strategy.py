@@ -255,5 +255,4 @@ class Ssp(ServerStrategy):
         self.tables.pull(number, self.replica.net.params.data)
 
     def _push(self, number: int, factor: Any) -> None:
-        updater = self.replica.updater
-        self.push(number, self.replica.net.params.diff, factor * updater.gradient_scale, self._rate, self._n_updates)
+        self.push(number, self.replica.net.params.diff, factor, self._rate, self._n_updates)

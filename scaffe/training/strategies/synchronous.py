@@ -89,13 +89,20 @@ class Composed(Strategy):
 
     def apply(self, rate: float, iteration: int) -> None:
         replica = self.replica
+        self._check(self.buckets.runs if replica.updater.everything else ())
         if replica.updater.everything:
             clips, diff = replica.updater.param.clip_gradients >= 0, replica.net.params.diff
             squares = replica.intra_replica.sum_of_squares(diff) if clips else None
             with replica.timers("update"):
-                replica.updater.check(self.buckets.runs)
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
         self.parameters.are_stale = True
+
+    def _check(self, intervals: Sequence[slice]) -> None:
+        """Look for overflows (fp16) in the sums that this rank updates by: every rank leaves its update out, or none
+        does."""
+        found = self.replica.updater.check(intervals)
+        if found is not None and self.replica.communicator.n_ranks > 1:
+            self.replica.communicator.allreduce(found)
 
     def synchronize_parameters(self) -> None:
         self.parameters.wait_all()
@@ -251,9 +258,7 @@ class ScRs(Composed):
 
     def apply(self, rate: float, iteration: int) -> None:
         replica = self.replica
-        found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
-        if found is not None and replica.communicator.n_ranks > 1:
-            replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
+        self._check([self._own(bucket) for bucket in self.buckets.all])
         with replica.timers("update"):
             replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._squares)
         self.parameters.are_stale = True

@@ -28,8 +28,10 @@ if launched() and not IS_REAL:
     pretend.device.Settings.n_devices = 2
 
     from scaffe.collectives.cuda.ipc import node, windows
+    from scaffe.collectives.cuda.messages import aware
 
     node.STAGE_BYTES, windows.GRAIN_BYTES = 1 << 20, 4096  # here every page of them is written with poison
+    aware.LENGTHS = (1 << 10, 1 << 16, 1 << 20)
 
 KINDS = {  # what carries device buffers -> what the environment says while it is set up
     "ipc": {},

@@ -1,10 +1,12 @@
 """Every transport of device buffers against numpy: dtypes, ops, roots, lengths, blocking or not, twice in a row."""
 
+import os
 from itertools import cycle, pairwise, product
 
 import numpy as np
 import pytest
 import reference
+from conftest import IS_REAL
 
 from scaffe.collectives import CommError
 from scaffe.collectives.planning import planners
@@ -17,8 +19,8 @@ DTYPES = ("float32", "float64", "float16", "int32", "int64")
 BY_MESSAGES = ("auto", "mpi", "B", "C", "R", "H", "D", "P", "CB-2")
 ANY = ("auto", "mpi", "nccl")
 CASES = [(kind, collective, name) for collective in reference.COLLECTIVES
-         for kind, names in (("ipc", ("auto", "M", "MC", "SC", "SR")), ("cards", ("M", "SC", "SR")), ("flags", ("M",)),
-                             ("nccl", ("nccl",)), ("staged", BY_MESSAGES), ("aware", BY_MESSAGES))
+         for kind, names in (("ipc", ("auto", "M", "MC", "CB-node", "SC", "SR")), ("cards", ("M", "SC", "SR")),
+                             ("flags", ("M",)), ("nccl", ("nccl",)), ("staged", BY_MESSAGES), ("aware", BY_MESSAGES))
          for name in names if name in ANY or name.startswith("M") or planners.can(collective, parse(name).pattern)]
 
 
@@ -135,6 +137,39 @@ def test_a_chain_with_a_wire_gives_the_bits_of_the_hosts(communicator, cp, wire)
         getattr(communicator, collective)(on_device, **how)
         where, _ = reference.expected(collective, communicator.rank, rows, "sum", 0)
         assert np.array_equal(on_host[where].view(np.int32), on_device.get()[where].view(np.int32))
+
+
+@pytest.mark.parametrize("communicator", ["nccl"], indirect=True)
+@pytest.mark.parametrize("collective", reference.COLLECTIVES)
+def test_nccl_on_parts_of_equal_length(communicator, cp, collective):
+    rows = reference.inputs(communicator.n_ranks, 60, "float32", "sum")
+    where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)
+    for form in ("", "i"):
+        array = cp.asarray(rows[communicator.rank])
+        request = getattr(communicator, f"{form}{collective}")(array, algorithm="nccl")
+        if form:
+            request.wait(60)
+        assert np.array_equal(array.get()[where], right)
+
+
+@pytest.mark.parametrize("communicator", ["nccl"], indirect=True)
+def test_nccl_has_one_queue_in_the_callers_order(communicator, cp):
+    """A helper's communicator, or its thread, could be another rank's first and this one's second."""
+    if IS_REAL:
+        pytest.skip("asks the pretend NCCL")
+    from tests.pretend import nccl
+
+    arrays = [cp.full(10, communicator.rank + number, np.float32) for number in range(3)]
+    requests = [communicator.iallreduce(arrays[0], algorithm="nccl")]
+    communicator.allreduce(arrays[1], algorithm="nccl")
+    requests.append(communicator.iallreduce(arrays[2], algorithm="nccl"))
+    for request in requests:
+        request.wait(60)
+    for number, array in enumerate(arrays):
+        assert (array.get() == sum(rank + number for rank in range(communicator.n_ranks))).all()
+    assert nccl.made == ["MainThread"]
+    assert nccl.queued_by == {"MainThread"}
+    assert os.environ["NCCL_LAUNCH_ORDER_IMPLICIT"] == "1"
 
 
 class Foreign:

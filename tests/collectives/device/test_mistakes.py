@@ -8,6 +8,8 @@ from conftest import IS_REAL
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.ipc.windows import DeviceWindows
+from scaffe.collectives.cuda.messages import aware
 from tests.collectives.everywhere import one_message
 
 
@@ -137,6 +139,36 @@ def test_without_ipc_all_ranks_send_messages_and_say_why(communicator, last, cp,
     array = fresh.alloc(1000, memory="device")
     array += fresh.rank + 1
     fresh.allreduce(array)
+    assert (array.get() == sum(range(fresh.n_ranks + 1))).all()
+
+
+@pytest.mark.skipif(IS_REAL, reason="only a pretend MPI can be made to say that it takes device memory")
+@pytest.mark.parametrize("what", ["long messages", "windows", "nothing"])
+def test_an_mpi_that_cannot_send_all_of_device_memory_is_not_trusted(communicator, last, cp, monkeypatch, what):
+    windows, allocate, message = set(), DeviceWindows.allocate, aware._message
+
+    def noted(self, n_elems, dtype):
+        array = allocate(self, n_elems, dtype)
+        windows.add(array.data.ptr)
+        return array
+
+    def spoiled(array):
+        is_bad = {"long messages": array.nbytes == aware.LENGTHS[-1], "windows": array.data.ptr in windows}.get(what)
+        return message(cp.zeros(array.nbytes, np.uint8) if is_bad else array)
+
+    monkeypatch.setenv("SCAFFE_CUDA_AWARE", "1")
+    monkeypatch.setattr(DeviceWindows, "allocate", noted)
+    if last:
+        monkeypatch.setattr(aware, "_message", spoiled)
+    fresh = Communicator.world(deadline=120)
+    said = communicator.allgather_objects(fresh.describe_device())
+    monkeypatch.undo()
+    assert len(set(said)) == 1
+    assert ("received other values than were sent from device memory" in said[0]) == (what != "nothing")
+    assert ("messages from device memory" in said[0]) == (what == "nothing")
+    array = cp.zeros(1000, np.float32)
+    array += fresh.rank + 1
+    fresh.allreduce(array, algorithm="C")
     assert (array.get() == sum(range(fresh.n_ranks + 1))).all()
 
 

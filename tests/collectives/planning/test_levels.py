@@ -8,7 +8,14 @@ import pytest
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import COLLECTIVES, parse
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.levels import InterNodePhase, IntraNodePhase, Levels, relocated, shares
+from scaffe.collectives.planning.levels import (
+    InterNodePhase,
+    IntraNodePhase,
+    Levels,
+    in_node_memory,
+    relocated,
+    shares,
+)
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.planning.planners import spans_nodes
 from scaffe.collectives.topology import Topology
@@ -156,3 +163,27 @@ def test_phases_that_do_not_meet_are_seen():
                            [np.zeros(8) for _ in range(4)], [np.zeros(8, bool) for _ in range(4)])
     with pytest.raises(SimulationError, match="hold no value"):
         made.run()
+
+
+EIGHTS, FOURS_AND_ONE = Topology.from_ranks_per_node(32, 8), Topology([0] * 4 + [1])
+
+
+@pytest.mark.parametrize(("name", "topology", "runs_as"), [
+    ("CB-node", EIGHTS, "MB"), ("CC-node", EIGHTS, "MC"), ("CB-8", EIGHTS, "MB"), ("CC-8", EIGHTS, "MC"),
+    ("CCB-8-2", EIGHTS, "MCB-2"), ("BCB-node-2:bf16", EIGHTS, "MCB-2:bf16"), ("CB-node", FOURS_AND_ONE, "MB"),
+    ("CB-node", Topology([0] * 5), "M"), ("CB-4", Topology([0] * 4), "M"), ("CB-8", Topology([0, 1] * 8), "MB"),
+    # levels that are not the ranks of each node
+    ("CB-4", EIGHTS, "CB-4"), ("CB-16", EIGHTS, "CB-16"), ("CB-4", FOURS_AND_ONE, "CB-4"),
+    ("CB-4", Topology([0] * 5), "CB-4"),
+    ("CCB-4-2", EIGHTS, "CCB-4-2"), ("C", EIGHTS, "C"), ("R", EIGHTS, "R"), ("MB", EIGHTS, "MB"), ("SR", EIGHTS, "SR"),
+    ("mpi", EIGHTS, "mpi"), ("nccl", EIGHTS, "nccl")])
+def test_a_lowest_level_of_whole_nodes_is_in_their_memory(name, topology, runs_as):
+    found = in_node_memory(parse(name), topology)
+    assert str(found) == runs_as
+    assert found == parse(runs_as)
+
+
+@pytest.mark.parametrize("root", [0, 5, 31])
+def test_the_groups_of_such_a_level_are_the_nodes(root):
+    """What makes the two alike: the composition cuts the ranks where the nodes end."""
+    assert {frozenset(group) for group in EIGHTS.groups(8, root)} == {frozenset(ranks) for ranks in EIGHTS.nodes}

@@ -1,9 +1,21 @@
 """What `auto` resolves to for device buffers."""
 
+from dataclasses import replace
+
 import pytest
 
+from scaffe.collectives.model.cost import Setting, predict
+from scaffe.collectives.model.machine import GPU_CLUSTER_2023
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.device_choice import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links, choose_on_device
+from scaffe.collectives.tuning.device_choice import (
+    HOST,
+    NVLINK,
+    ONE_CARD,
+    PCI_EXPRESS,
+    Links,
+    choose_on_device,
+    chunk_of,
+)
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey, TuningTable
 
 NODE, NODES, FLAT = Topology([0] * 4), Topology.from_ranks_per_node(8, 4), Topology.flat(4)
@@ -42,21 +54,72 @@ def test_the_worst_link_counts():
     assert str(Links(NVLINK, 8)) == "GPUs joined by NVLink, 8 network ports a node"
 
 
-@pytest.mark.parametrize(("n_bytes", "chunk_bytes"), [
-    (4, 256 << 10), (2 << 20, 256 << 10), (8 << 20, 1 << 20), (32 << 20, 4 << 20), (1 << 30, 4 << 20)])
-def test_chunks_are_an_eighth_within_bounds(n_bytes, chunk_bytes):
-    assert choose_on_device("reduce", n_bytes, FLAT, TuningTable([]), has_ipc=True).chunk_bytes == chunk_bytes
+GRID = [1 << power for power in range(18, 26)]  # 256 KiB to 32 MiB
 
 
-def test_chunks_of_shares_are_an_eighth_of_a_share():
-    assert choose_on_device("reduce", 128 << 20, NODES, TuningTable([]), has_ipc=True).chunk_bytes == 4 << 20
-    assert choose_on_device("reduce", 32 << 20, NODES, TuningTable([]), has_ipc=True).chunk_bytes == 1 << 20
+@pytest.mark.parametrize("n_ranks", [3, 4, 20])
+@pytest.mark.parametrize("n_bytes", [1_000_000, 25_000_000, 244_000_000, 1_000_000_000])
+@pytest.mark.parametrize("start_up_bytes", [4e5, 2e6])
+def test_a_chains_chunk_is_the_best_of_its_formula(n_ranks, n_bytes, start_up_bytes):
+    def seconds(chunk_bytes):  # in units of o
+        return (max(n_bytes / chunk_bytes, 1) + n_ranks - 2) * (1 + min(chunk_bytes, n_bytes) / start_up_bytes)
+    found = chunk_of("C", n_bytes, n_ranks, start_up_bytes)
+    assert GRID[0] <= found <= GRID[-1]
+    assert seconds(found) <= 1.01 * min(map(seconds, GRID))
+
+
+def model_cases():
+    for collective in ("reduce", "allreduce", "reduce_scatter"):
+        for n_nodes in (2, 4, 20):
+            for n_ports in (8, 1):
+                for n_bytes in (25_000_000, 100_000_000, 244_000_000):
+                    is_quick = n_nodes < 20 or collective == "reduce"
+                    yield pytest.param(collective, n_nodes, n_ports, n_bytes,
+                                       marks=[] if is_quick else pytest.mark.thorough)
+
+
+@pytest.mark.parametrize(("collective", "n_nodes", "n_ports", "n_bytes"), list(model_cases()))
+def test_chunks_across_nodes_are_near_the_models_best(collective, n_nodes, n_ports, n_bytes):
+    """The event simulation knows nothing of the formula: it runs all ranks' messages, sums and shared ports."""
+    topology, machine = Topology.from_ranks_per_node(8 * n_nodes, 8), replace(GPU_CLUSTER_2023, ports=n_ports)
+    links = Links(NVLINK, n_ports, machine.inter_bandwidth)
+    chosen = choose_on_device(collective, n_bytes, topology, TuningTable([]), True, links=links)
+    grid = [chunk for chunk in GRID if n_bytes / 8 / chunk <= 64]
+    best = min(predict(Setting(collective, chosen.algorithm, topology, machine), n_bytes, chunk) for chunk in grid)
+    setting = Setting(collective, chosen.algorithm, topology, machine)
+    assert predict(setting, n_bytes, chosen.chunk_bytes) <= 1.15 * best
+
+
+def test_a_measured_cost_and_the_ports_decide_the_chunk():
+    def chosen(links, **measured):
+        topology, table = Topology.from_ranks_per_node(32, 8), TuningTable([], **measured)
+        return choose_on_device("reduce", 244_000_000, topology, table, True, links=links).chunk_bytes
+    full, one = chosen(Links(NVLINK, 8, 50e9)), chosen(Links(NVLINK, 1, 50e9))
+    assert (full, one) == (round((244_000_000 // 8 * 40e-6 * 50e9 / 2) ** 0.5),
+                           round((244_000_000 // 8 * 40e-6 * 50e9 / 8 / 2) ** 0.5))
+    assert chosen(Links(NVLINK, 8, 50e9), chunk_seconds=160e-6) == pytest.approx(2 * full, abs=2)
 
 
 def test_nccl_is_taken_where_it_was_found_fastest_and_can_run():
     table = TuningTable([TuningEntry(TuningKey.of("allreduce", "device", NODE), (Choice(None, "nccl", 77),))])
     assert choose_on_device("allreduce", 9, NODE, table, True, has_nccl=True).algorithm == "nccl"
     assert choose_on_device("allreduce", 9, NODE, table, True, has_nccl=False).algorithm == "M"
+
+
+@pytest.mark.parametrize(("topology", "within", "name"), [
+    (NODE, NVLINK, "nccl"), (NODE, PCI_EXPRESS, "M"), (NODE, HOST, "M"), (NODE, ONE_CARD, "M"), (NODES, NVLINK, "nccl"),
+    (NODES, PCI_EXPRESS, "nccl"), (FLAT, ONE_CARD, "nccl")])
+@pytest.mark.parametrize("collective", ["reduce", "bcast", "allreduce", "reduce_scatter", "allgather"])
+def test_nccl_is_the_default_over_nvlink_and_across_nodes(collective, topology, within, name):
+    chosen = choose_on_device(collective, 1 << 24, topology, TuningTable([]), True, True, Links(within))
+    assert chosen.algorithm == name
+    without = choose_on_device(collective, 1 << 24, topology, TuningTable([]), True, False, Links(within))
+    assert without.algorithm != "nccl"
+
+
+def test_a_measured_table_decides_against_nccl():
+    table = TuningTable([TuningEntry(TuningKey.of("allreduce", "device", NODES), (Choice(None, "SR", 77),))])
+    assert choose_on_device("allreduce", 1 << 24, NODES, table, True, True, Links(NVLINK)).algorithm == "SR"
 
 
 def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():

@@ -147,3 +147,16 @@ def test_the_shipped_table_reads_and_covers_every_collective_between_hosts():
 def test_bytes_count_from_the_longest_buffers_choice_on():
     assert entry().bandwidth_bytes == 50000
     assert always("C").bandwidth_bytes == 0
+
+
+def test_the_cost_of_a_chunk_is_kept(tmp_path):
+    path = tmp_path / "table.json"
+    TuningTable([], chunk_seconds=3e-5).write(path)
+    read = TuningTable.read(path)
+    assert (read.chunk_seconds, TuningTable([]).chunk_seconds) == (3e-5, None)
+    assert read.merged(TuningTable([])).chunk_seconds == 3e-5
+    assert read.merged(TuningTable([], chunk_seconds=1e-5)).chunk_seconds == 1e-5
+    for wrong in (0.0, -1.0, 1, "1", True):
+        path.write_text(json.dumps({"version": 2, "entries": [], "chunk_seconds": wrong}))
+        with pytest.raises(CommError, match=f"table .*table.json: chunk_seconds must be above 0, not {wrong!r}"):
+            TuningTable.read(path)

@@ -97,7 +97,7 @@ def test_every_plan_offers_all_of_it(kernels: Any) -> None:
     for name, arguments in {"dropout": ((4, 3), False, 0.5, draws), "uniform": ((4, 3), False, draws)}.items():
         check(getattr(kernels, name)(*arguments), plan_protocol(name))
     if kernels is cuda:
-        check(kernels.Guard(), backend.Guard)
+        check(kernels.Guard(1.0), backend.Guard)
         check(kernels.update_plan(RULE, []), plans.UpdatePlan)
 
 

@@ -22,6 +22,7 @@ from google.protobuf import text_format
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
+from scaffe.nets.net_layer import LossShare
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.strategies import look_up
@@ -78,6 +79,17 @@ def resumes(communicator: Communicator, folder: str) -> bool:
     return all(communicator.allgather_objects(all(same)))
 
 
+def factors(communicator: Communicator, folder: str, strategy: str) -> dict[str, object]:
+    """fp16, where one rank's gradients overflow until the loss's factor has been halved: all ranks' factors, and
+    whether they have the same weights."""
+    solver = masked.build(folder, "all", precision="fp16", strategy=strategy)
+    solver.net.nodes[-1].share = LossShare(gradient=1.0 if communicator.rank == 0 else 2.0**12)
+    masked.saved(solver)
+    weights = masked.state(solver)[0].tobytes()
+    kept = communicator.allgather_objects((solver.observers[0].kept(solver), hashlib.sha256(weights).hexdigest()))
+    return {"factors": [each["loss_scale"] for each, _ in kept], "same": len({digest for _, digest in kept}) == 1}
+
+
 def main() -> None:
     """Train in every way, on both."""
     communicator = Communicator.world()
@@ -91,9 +103,11 @@ def main() -> None:
         with late():
             rows.append({"run": run, "cpu": expected, "device": train(strategy, reduce, bucket, "all", rule)})
     with tempfile.TemporaryDirectory() as folder, late():
-        same = resumes(communicator, communicator.bcast_object(folder))
+        folder = communicator.bcast_object(folder)
+        same = resumes(communicator, folder)
+        found = [factors(communicator, folder, strategy) for strategy in ("sc-b", "sc-obr", "sc-rs")]
     if communicator.rank == 0:
-        json.dump({"rows": rows, "resumes": same}, sys.stdout)
+        json.dump({"rows": rows, "resumes": same, "fp16": found}, sys.stdout)
 
 
 if __name__ == "__main__":

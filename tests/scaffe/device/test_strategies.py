@@ -24,6 +24,10 @@ def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc, parts):
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     found = json.loads(result.stdout)
     assert found["resumes"]
+    for each in found["fp16"]:
+        assert each["same"]
+        assert len(set(each["factors"])) == 1
+        assert each["factors"][0] < 2**12
     assert len(found["rows"]) == 6 * len(parts)
     for row in found["rows"]:
         assert row["device"]["same"], row["run"]

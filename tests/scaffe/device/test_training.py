@@ -89,7 +89,7 @@ def test_half_precision_follows_float32(tmp_path, lenet, on_device, precision):
     assert there.net.blobs["conv1"].dtype == there.net.context.dtype != np.float32
     assert there.net.params.dtype == np.float32
     scale = there.net.nodes[-1].loss_scale
-    assert (scale > 1) == (precision == "fp16")
+    assert float(scale) == {"bf16": 1.0, "fp16": 2.0**12}[precision]
     np.testing.assert_allclose([float(loss) for loss in losses], expected, rtol=0.05)
 
 

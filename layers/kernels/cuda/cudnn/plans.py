@@ -181,10 +181,15 @@ def fastest_way(key: Key, ways: Mapping[str, Callable[[], Any]]) -> str:
 
 def _name(key: Key) -> str:
     """What a choice is remembered under."""
+    return f"{machine()}, {key}"
+
+
+def machine() -> str:
+    """The card, the driver and the libraries that choices depend on."""
     properties = device.describe(device.load().cuda.runtime.getDevice())
     driver = device.load().cuda.runtime.driverGetVersion()
     versions = f"cuDNN {frontend().backend_version()}, Frontend {frontend().__version__}, driver {driver}"
-    return f"{properties['Name']}, {versions}, {key}"
+    return f"{properties['Name']}, {versions}"
 
 
 def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:

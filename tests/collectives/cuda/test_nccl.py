@@ -3,7 +3,7 @@
 
 import pytest
 
-from scaffe.collectives.cuda import backend as nccl
+from scaffe.collectives.cuda import nccl
 
 
 @pytest.mark.parametrize(("everyone", "fault"), [
@@ -12,6 +12,6 @@ from scaffe.collectives.cuda import backend as nccl
     ([("a", "1", ""), ("a", "2", "no libnccl")], "rank 1: no libnccl"),
 ])
 def test_who_cannot_use_nccl(everyone, fault):
-    found = nccl._fault(everyone)
+    found = nccl.fault_of(everyone)
     assert fault in found
     assert bool(found) == bool(fault)

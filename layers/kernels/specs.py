@@ -65,6 +65,18 @@ class ConvSpec:
 
 
 @dataclass(frozen=True)
+class ConvPasses:
+    """Which passes of a convolution will run: ``forward``, with a bias and a ReLU of that slope below 0 (None: no
+    ReLU), and the gradients of its bottom and of its weights."""
+
+    forward: bool = True
+    bias: bool = False
+    relu_slope: float | None = None
+    by_data: bool = False
+    by_weights: bool = False
+
+
+@dataclass(frozen=True)
 class PoolSpec:
     """Pooling of images, logical (N, C, H, W), by the method "MAX", "AVE" or "STOCHASTIC"; kernel, stride and pad are
     (height, width). ``ceil``: round output sizes up (Caffe's default) or down."""

@@ -92,7 +92,6 @@ class Lrn:
         self._grid = columns_grid(n_rows, c, spec.dtype)
         self._n_elems = n_rows * c
         self._scale = (self._n_elems, wide(spec.dtype))
-        arena.reserve(self._scale)
 
     def forward(self, x: Any, y: Any) -> None:
         expect_elems(self._n_elems, x, y)

@@ -237,6 +237,19 @@ class NormSpec:
 
 
 @dataclass(frozen=True)
+class NormPasses:
+    """Which passes of a batch normalisation, with the batch's statistics and out of place, will run: forward, with the
+    sum of another blob if ``adds`` and then a ReLU of that slope below 0 (None: no ReLU), and backward, through a ReLU
+    of ``slope_back``."""
+
+    forward: bool = False
+    adds: bool = False
+    relu_slope: float | None = None
+    backward: bool = False
+    slope_back: float | None = None
+
+
+@dataclass(frozen=True)
 class Fused:
     """The operations fused to a normalisation: y = relu(xn · scale + bias + addend), xn being the normalised x; scale
     and bias (C,), of the parameters' type, the ReLU's negative ``slope``, and addend (rows, C), of x's type, for

@@ -21,6 +21,7 @@ from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.problem import device_bytes
 from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.scratch import held_bytes, reserve_scratch
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import share_arena
@@ -163,7 +164,9 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
         info("Memory: -spill does not apply: below a device's memory lies this machine's")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
-    whole = device_bytes.scratch_bytes() + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
+    for test in solver.test_nets:
+        reserve_scratch(test, backward=False)
+    whole = reserve_scratch(solver.net) + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit))
@@ -195,7 +198,7 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
-    has = buffers + copies + device_bytes.scratch_bytes() + sum(map(device_bytes.bytes_of_test_blobs, solver.test_nets))
+    has = buffers + copies + held_bytes() + sum(map(device_bytes.bytes_of_test_blobs, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 
@@ -205,10 +208,11 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     use_sign_masks(net)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
     state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
-    unmovable = device_bytes.unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
+    unmovable = device_bytes.unmovable_on_device(net, activations, held_bytes()) + _taken_on_device(solver)
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
     iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
+    unmovable -= state.taken_bytes
     limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
     store = pinned_store(net, iteration, limit - unmovable)
     tier = LimitedNet(net, activations, state.tensors, iteration, limits, store, solver.timers)

@@ -1,0 +1,72 @@
+"""``summary -memory_of gpu`` and training count the same bytes, on a pretend device whose convolutions take what cuDNN's
+planner reported for cards."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import text_format
+
+from scaffe.cli import main as cli
+from scaffe.collectives.communicator import Communicator
+from scaffe.errors import UserError
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda import cublas
+from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
+from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.proto import caffe_pb2
+from scaffe.training.assembly import build_solver
+from tests import pretend
+from tests.scaffe.memory.test_activation_arena import lenet, plain, residual
+
+pytestmark = pretend.needs_compiler
+REFUSAL = r"this net trains in ([\d,]+) at least, of which ([\d,]+) cannot move"
+
+
+@pytest.fixture(params=[True, False], ids=["cudnn", "ours"])
+def with_cudnn(request: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
+    pretend.install(monkeypatch, with_cudnn=request.param)
+    for cached in (cudnn_graphs.frontend, cudnn_plans.build, cublas.cublas):
+        cached.cache_clear()
+    arena.forget()
+    return request.param
+
+
+def solver_of(net: str, **options: Any) -> Any:
+    param = text_format.Parse('base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5 '
+                              'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
+    text_format.Parse(net, param.net_param)
+    given = {"strategy": "auto", "reduce": "auto", "allow_nan": False, "threads": 1, "readers": 1, "stage": "",
+             "level": 0, "scal": "strong", "spill": ".", "placement": "auto", "gpu": "0", "tf32": "on", **options}
+    return build_solver(Communicator.single(), param, Namespace(**given))
+
+
+def in_training(net: str) -> tuple[int, int]:
+    """The least bytes, and those of them that cannot move."""
+    with pytest.raises(UserError, match=REFUSAL) as raised:
+        solver_of(net, memory="1KB")
+    return numbers(str(raised.value))
+
+
+def in_summary(net: str, folder: Path, capfd: Any) -> tuple[int, int]:
+    (folder / "net.prototxt").write_text(net)
+    capfd.readouterr()
+    assert cli.main(["summary", str(folder / "net.prototxt"), "-memory_of", "gpu", "-memory", "1KB"]) == 1
+    return numbers(capfd.readouterr().err)
+
+
+def numbers(line: str) -> tuple[int, int]:
+    found = re.search(REFUSAL, line)
+    return tuple(int(found[i].replace(",", "")) for i in (1, 2))
+
+
+@pytest.mark.parametrize("net", [lenet(), residual(), plain()], ids=["lenet", "residual", "plain"])
+def test_both_commands_count_the_same_bytes(net: str, with_cudnn: bool, tmp_path: Path, capfd: Any) -> None:
+    assert in_training(net) == in_summary(net, tmp_path, capfd)

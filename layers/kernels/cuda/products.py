@@ -85,8 +85,8 @@ class Convolution:
 
     def scratch(self, passes: ConvPasses) -> list[tuple[Part, ...]]:
         """What each of these passes takes of the arena at once."""
-        found = [(self._columns, self._weights.part)] if passes.forward or passes.by_data else []
-        return [*found, (self._columns, self._gradient)] if passes.by_weights else found
+        others = ((self._weights.part, passes.forward or passes.by_data), (self._gradient, passes.by_weights))
+        return [(self._columns, other) for other, runs in others if runs]
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
         self._check(x, y)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.fully_connected.inner_product import InnerProduct
@@ -42,8 +43,10 @@ def this_card() -> Card:
     been before."""
     from scaffe.layers.kernels import cuda
 
-    return Card(most_blocks(), lambda spec, passes: cuda.convolution(spec).scratch(passes),
-                lambda spec, passes: cuda.batch_norm(spec).scratch(passes))
+    def asked(make: Callable[[Any], Any], spec: Any, passes: Any) -> Takes:
+        found: Takes = make(spec).scratch(passes)
+        return found
+    return Card(most_blocks(), partial(asked, cuda.convolution), partial(asked, cuda.batch_norm))
 
 
 def described_card(n_multiprocessors: int, tf32: bool = True) -> Card:
@@ -64,6 +67,11 @@ def reserve_scratch(net: Net, backward: bool = True) -> int:
     ``held_bytes``."""
     arena.reserve((scratch_bytes(net, this_card(), backward), "u1"))
     return held_bytes()
+
+
+def taken_bytes(net: Net, card: Card) -> int:
+    """As ``held_bytes`` once a net's training has its arena, on a card that it need not be on."""
+    return scratch_bytes(net, card) + AHEAD_BYTES
 
 
 def held_bytes() -> int:

@@ -24,7 +24,7 @@ from scaffe.memory.problem.activations import minimize_saved_activations, reduce
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.scratch import AHEAD_BYTES, Card, described_card, scratch_bytes
+from scaffe.memory.problem.scratch import Card, described_card, taken_bytes
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
@@ -95,7 +95,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: Card | None = N
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
-    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + scratch_bytes(net, card) + AHEAD_BYTES
+    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card)
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)
@@ -115,7 +115,7 @@ def _on_card(net: Net, card: Card) -> tuple[int, Iteration]:
     """Bytes that no plan moves, and what plans are made from."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
-    unmovable = (unmovable_on_device(net, activations, scratch_bytes(net, card) + AHEAD_BYTES)
+    unmovable = (unmovable_on_device(net, activations, taken_bytes(net, card))
                  + N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize + update_bytes(net)
                  - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
     seconds = list(estimated_seconds(net, CARD))

@@ -1,5 +1,5 @@
-"""``summary -memory_of gpu`` and training count the same bytes, on a pretend device whose convolutions take what cuDNN's
-planner reported for cards."""
+"""``summary -memory_of gpu`` and training count the same bytes, on a pretend device whose convolutions take what
+cuDNN's planner reported for cards."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from google.protobuf import text_format
 from scaffe.cli import main as cli
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
-from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda import cublas
 from scaffe.layers.kernels.cuda.arena import arena
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.cuda.cudnn.graphs import Built
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from tests import pretend
-from tests.scaffe.memory.test_activation_arena import lenet, plain, residual
+from tests.layers.cuda import benchmark_graphs
+from tests.scaffe.memory.test_activation_arena import lenet, plain, prototxt, residual
 
 pytestmark = pretend.needs_compiler
 REFUSAL = r"this net trains in ([\d,]+) at least, of which ([\d,]+) cannot move"
@@ -65,6 +66,42 @@ def in_summary(net: str, folder: Path, capfd: Any) -> tuple[int, int]:
 def numbers(line: str) -> tuple[int, int]:
     found = re.search(REFUSAL, line)
     return tuple(int(found[i].replace(",", "")) for i in (1, 2))
+
+
+def caffenet() -> str:
+    """At 256 images, with short inner products."""
+    return prototxt("caffenet", 256).replace("num_output: 4096", "num_output: 64").replace(
+        'type: "Input"', 'type: "DummyData"').replace(
+        "input_param {", 'dummy_data_param { data_filler { type: "gaussian" } data_filler { type: "constant" }')
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans' workspaces are those that cuDNN's planner reports for an H100 and an H200; each plan takes a hundredth
+    longer than the one before, whatever it computes, and a micro-batch its part of the time."""
+    told = json.loads((Path(benchmark_graphs.__file__).with_name("cudnn_workspaces.json")).read_text())
+    rows = {key: told[name] for name, key in benchmark_graphs.with_micro_batches("caffenet").items()}
+    geometry = {(key.kind, key.bias, key.slope, key.spec.in_shape, key.spec.n_output, key.spec.group): row
+                for key, row in rows.items()}
+
+    def timed(key: Any, found: Any, is_alone: bool) -> list[float]:
+        return [key.spec.in_shape[0] * (1 + number / 100) for number in range(len(found))]
+
+    def candidates(key: Any, n_halved: int, wanted: str | None = None) -> list[Any]:
+        row = geometry.get((key.kind, key.bias, key.slope, key.spec.in_shape, key.spec.n_output, key.spec.group), ())
+        return [cudnn_plans.Candidate(Built(None, number, n_bytes, key, 2**n_halved), str(number), b"")
+                for number, n_bytes in enumerate(row)]
+    monkeypatch.setattr(cudnn_plans, "_timed", timed)
+    monkeypatch.setattr(cudnn_plans, "_candidates", candidates)
+    monkeypatch.setattr(cudnn_plans, "seconds_of", lambda work: 1.0)
+
+
+@pytest.mark.parametrize("with_cudnn", [True], indirect=True)
+def test_caffenet_on_a_card(with_cudnn: bool, reported: None, tmp_path: Path, capfd: Any) -> None:
+    """The arena is as long as LRN's sums: convolutions take less, in micro-batches, than the 64 MiB that are small, and
+    their weights, of 2.7 MB at most."""
+    assert in_training(caffenet()) == in_summary(caffenet(), tmp_path, capfd)
+    assert arena.n_bytes == 4 * 256 * 96 * 27 * 27
 
 
 @pytest.mark.parametrize("net", [lenet(), residual(), plain()], ids=["lenet", "residual", "plain"])

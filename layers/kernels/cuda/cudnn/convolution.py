@@ -110,19 +110,21 @@ class Convolution:
 
     def scratch(self, passes: ConvPasses) -> list[tuple[Part, ...]]:
         """What each of these passes takes of the arena at once."""
-        found = []
+        found = list[tuple[Built | None, Part]]()
         if passes.forward:
-            graph = self.forward_graph(passes.bias, passes.relu_slope)[0]
-            found.append(graph and (self._weights.part, _workspace(graph)))
+            found.append((self.forward_graph(passes.bias, passes.relu_slope)[0], self._weights.part))
         if passes.by_data:
-            found.append(self._data and (self._weights.part, _workspace(self._data)))
+            found.append((self._data, self._weights.part))
         if passes.by_weights:
-            found.append(self._by_weights and (self._gradient, _workspace(self._by_weights)))
-        own = [parts for parts in found if parts is not None]
-        return own if len(own) == len(found) else [*own, *self._products.scratch(passes)]
+            found.append((self._by_weights, self._gradient))
+        own = [(part, _workspace(graph)) for graph, part in found if graph is not None]
+        return [*own, *(self._products.scratch(passes) if len(own) < len(found) else ())]
+
+    def _key(self, kind: str, bias: bool = False, slope: float | None = None) -> ConvKey:
+        return ConvKey(kind, widened(replace(self.spec, bias=False)), self._tf32, bias, slope)
 
     def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Built | None:
-        key = ConvKey(kind, widened(replace(self.spec, bias=False)), self._tf32, bias, slope)
+        key = self._key(kind, bias, slope)
         return plans.build(key, *halves(key))
 
     @cached_property
@@ -151,12 +153,12 @@ class Convolution:
         fused = self._build(FORWARD, bias, slope)
         if fused is None or plain is None:
             return fused or plain, fused is not None
-        is_whole = self._is_better(fused, plain)
+        is_whole = self._is_better(fused, plain, self._key(FORWARD, bias, slope))
         return (fused if is_whole else plain), is_whole
 
-    def _is_better(self, fused: Built, plain: Built) -> bool:
-        """Whether ``choose`` takes the fused graph, or the plain one with our own kernel behind it."""
-        whole = replace(fused.key, spec=widened(replace(self.spec, bias=False)))
+    def _is_better(self, fused: Built, plain: Built, whole: ConvKey) -> bool:
+        """Whether ``choose`` takes the fused graph, or the plain one with our own kernel behind it. ``whole``: the key
+        of the first, for the whole batch."""
         arrays, workspace = operands(whole, max(fused.n_workspace_bytes, plain.n_workspace_bytes))
         rows, own = arrays[Y].reshape(-1, self.spec.n_output), {number: arrays[number] for number in (X, W, Y)}
 
@@ -173,9 +175,9 @@ class Convolution:
 
     def _micro_batches(self, graph: Built, arrays: Mapping[int, Any]) -> Iterator[Mapping[int, Any]]:
         """The arrays, with the images that the graph computes at a time."""
-        n_parts = self.spec.in_shape[0] // graph.key.spec.in_shape[0]
-        for number in range(n_parts):
-            yield {tensor: array if tensor not in (X, Y) or n_parts == 1 else _part(array.reshape(-1), number, n_parts)
+        divided = (X, Y) if graph.n_parts > 1 else ()
+        for number in range(graph.n_parts):
+            yield {tensor: _part(array.reshape(-1), number, graph.n_parts) if tensor in divided else array
                    for tensor, array in arrays.items()}
 
     @cached_property

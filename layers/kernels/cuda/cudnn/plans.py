@@ -148,7 +148,7 @@ def build(key: Key, *halves: Key) -> Built | None:
     Args:
         halves: the same operations on a half of the batch, on a quarter, ..., whose plans are timed too where those of
             the batch work in more than SMALL_BYTES: run part after part, they work in less (micro-batches: Oyama et
-            al., CLUSTER 2018). The result's key says which it is for.
+            al., CLUSTER 2018).
     """
     keys, name = (key, *halves), _name(key)
     with turn():
@@ -158,39 +158,39 @@ def build(key: Key, *halves: Key) -> Built | None:
 
 def _again(key: Key, known: Choice, name: str) -> Built | None:
     """The plan that was kept, or built once more by its name; None where cuDNN does not take it."""
-    restored = known.content and _restored(key, known.content)
-    found = [] if restored else _candidates(key, known.plan)
+    restored = _restored(key, known) if known.content else None
+    found = _candidates(key, known.n_halved, known.plan) if restored is None else []
     if found:
         keep(name, Choice(found[0].name, found[0].content, known.n_halved))
-    return restored or (found[0].built if found else None)
+    return found[0].built if found else restored
 
 
-def _restored(key: Key, content: bytes) -> Built | None:
+def _restored(key: Key, known: Choice) -> Built | None:
     try:
         graph = empty_graph(key, {"handle": on_current_stream()})
-        graph.deserialize(on_current_stream(), list(content))  # it takes no bytes
-        return Built(graph, None, graph.get_workspace_size(), key)
+        graph.deserialize(on_current_stream(), list(known.content))  # it takes no bytes
+        return Built(graph, None, graph.get_workspace_size(), key, 2**known.n_halved)
     except Exception:  # the Frontend's own
         return None
 
 
 def _new(keys: Sequence[Key], name: str) -> Built | None:
     """The chosen plan for the batch, or for micro-batches."""
-    found, seconds, n_halved = list[Candidate](), list[float](), list[int]()
-    for number, key in enumerate(keys):
-        more = _candidates(key)
-        seconds += [taken * 2**number for taken in _timed(key, more, is_alone=not found)]
-        found, n_halved = found + more, n_halved + [number] * len(more)
+    found, seconds = list[Candidate](), list[float]()
+    for n_halved, key in enumerate(keys):
+        more = _candidates(key, n_halved)
+        seconds += [taken * 2**n_halved for taken in _timed(key, more, is_alone=not found)]
+        found += more
         if not found:
             return None
-        best = choose(seconds, [each.built.n_workspace_bytes for each in found])
-        if found[best].built.n_workspace_bytes <= SMALL_BYTES:
+        best = found[choose(seconds, [each.built.n_workspace_bytes for each in found])]
+        if best.built.n_workspace_bytes <= SMALL_BYTES:
             break
-    keep(name, Choice(found[best].name, found[best].content, n_halved[best]))
-    return found[best].built
+    keep(name, Choice(best.name, best.content, best.built.n_parts.bit_length() - 1))
+    return best.built
 
 
-def _candidates(key: Key, wanted: str | None = None) -> list[Candidate]:
+def _candidates(key: Key, n_halved: int, wanted: str | None = None) -> list[Candidate]:
     """The plans of a key that could be built, or the one of that name."""
     try:
         graph = make_graph(key, handle=on_current_stream())
@@ -199,7 +199,7 @@ def _candidates(key: Key, wanted: str | None = None) -> list[Candidate]:
         if "Not" in type(error).__name__ or isinstance(error, RuntimeError):
             return []
         raise
-    return [Candidate(Built(graph, index, graph.get_workspace_size_plan_at_index(index), key),
+    return [Candidate(Built(graph, index, graph.get_workspace_size_plan_at_index(index), key, 2**n_halved),
                       graph.get_plan_name_at_index(index), content)
             for index, content in build_plans(graph, wanted).items()]
 

@@ -12,6 +12,7 @@ import numpy as np
 from scaffe.layers.kernels import device
 
 ALIGN_BYTES = 256
+SMALL_BYTES = 64 << 20  # where a pass would work in more, it computes some images at a time
 Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 

@@ -14,6 +14,7 @@ from scaffe.layers.kernels.cuda.arena import AHEAD_BYTES, Part, arena, together
 from scaffe.layers.kernels.cuda.channels import norm_parts, parts_of
 from scaffe.layers.kernels.cuda.cudnn import estimate
 from scaffe.layers.kernels.cuda.launch import BLOCKS_PER_MULTIPROCESSOR, most_blocks, wide
+from scaffe.layers.kernels.cuda.pooling_lrn import lrn_images
 from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, NormPasses, NormSpec
 from scaffe.layers.normalization.batch_norm import BN, BatchNorm
 from scaffe.layers.normalization.lrn import Lrn
@@ -92,7 +93,8 @@ def _takes(node: Node, card: Card, backward: bool) -> Iterator[tuple[Part, ...]]
     elif isinstance(layer, BN):
         yield norm_parts(NormSpec(node.bottoms[0].shape, 0.0, 0.0, node.bottoms[0].dtype), card.n_blocks)
     elif isinstance(layer, Lrn) and any(wanted):
-        yield ((node.bottoms[0].n_elems, wide(node.bottoms[0].dtype)),)
+        shape, dtype = node.bottoms[0].shape, node.bottoms[0].dtype
+        yield ((lrn_images(shape, dtype) * node.bottoms[0].count(1), wide(dtype)),)
     elif isinstance(layer, Affine) and wanted:
         yield (_sums(node, card),)
 

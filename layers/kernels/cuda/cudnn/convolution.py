@@ -81,16 +81,19 @@ def widened(spec: ConvSpec) -> ConvSpec:
                    pad=(0, *spec.pad), dilation=(1, *spec.dilation))
 
 
-MOST_HALVED = 3  # eighths: shorter ones leave a card's multiprocessors idle
+N_HALVED, LEAST_ROWS = 3, 1 << 16
+"""How often a batch is halved at most, unless so many places of outputs, which occupy a large card, are left."""
 
 
 def halves(key: ConvKey) -> list[ConvKey]:
     """The keys of the same pass for a half of the batch, a quarter, ..., whose images begin where kernels load 16
     bytes."""
-    found, spec = list[ConvKey](), key.spec
+    found, spec, n_images = list[ConvKey](), key.spec, key.spec.in_shape[0]
     an_image = tuple(prod(shape[1:]) * spec.dtype.itemsize for shape in (spec.in_shape, spec.out_shape))
-    for n_images in (spec.in_shape[0] >> number for number in range(1, MOST_HALVED + 1)):
-        if n_images << (len(found) + 1) != spec.in_shape[0] or any(n_images * n_bytes % 16 for n_bytes in an_image):
+    while n_images % 2 == 0:
+        n_images //= 2
+        is_short = len(found) >= N_HALVED and n_images * prod(spec.out_spatial) < LEAST_ROWS
+        if is_short or any(n_images * n_bytes % 16 for n_bytes in an_image):
             break
         found.append(replace(key, spec=replace(spec, in_shape=(n_images, *spec.in_shape[1:]))))
     return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from math import prod
 
-from scaffe.layers.kernels.cuda.arena import Part
+from scaffe.layers.kernels.cuda.arena import SMALL_BYTES, Part
 from scaffe.layers.kernels.cuda.cudnn.convolution import BY_DATA, BY_WEIGHTS, FORWARD, ConvKey, halves, widened
-from scaffe.layers.kernels.cuda.cudnn.plans import SMALL_BYTES
 from scaffe.layers.kernels.specs import ConvPasses, ConvSpec
 
 LOAD_BYTES = 16  # that channels fill where no copy is needed

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from scaffe import private_files
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import SMALL_BYTES
 from scaffe.layers.kernels.cuda.cudnn.graphs import (
     Built,
     Key,
@@ -103,7 +104,6 @@ def _hash(content: bytes) -> str:
 
 MOST_TRIED = 6  # plans that are timed
 MOST_SECONDS = 1.0  # of building plans for one graph, once there is one: one compiled on the spot takes 0.3 to 2.7
-SMALL_BYTES = 64 << 20  # of workspace: up to so much nobody looks for less
 RULE = f"least workspace within {SLOWER}"
 
 

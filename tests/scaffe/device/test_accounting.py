@@ -24,7 +24,7 @@ from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from tests import pretend
 from tests.layers.cuda import benchmark_graphs
-from tests.scaffe.memory.test_activation_arena import lenet, plain, prototxt, residual
+from tests.scaffe.memory.test_activation_arena import fed, layer, lenet, plain, prototxt, residual
 
 pytestmark = pretend.needs_compiler
 REFUSAL = r"this net trains in ([\d,]+) at least, of which ([\d,]+) cannot move"
@@ -103,6 +103,33 @@ def test_caffenet_on_a_card(with_cudnn: bool, reported: None, tmp_path: Path, ca
     assert 60_000_000 < arena.n_bytes < (64 << 20) + 2_700_000
 
 
-@pytest.mark.parametrize("net", [lenet(), residual(), plain()], ids=["lenet", "residual", "plain"])
+def awkward() -> str:
+    """Layers whose scratch memory others do not hide: one that does not learn, one without bias, sums of a Scale that
+    runs by itself, a deconvolution, groups, BN of a fork."""
+    some = 'weight_filler { type: "xavier" }'
+    return fed("\n".join([
+        f'layer {{ name: "g" type: "Convolution" bottom: "data" top: "g" param {{ lr_mult: 0 }} param {{ lr_mult: 0 }} '
+        f'convolution_param {{ num_output: 24 kernel_size: 5 stride: 3 group: 3 {some} }} }}',
+        layer("Scale", "g", "s", "scale_param { bias_term: true }"), layer("Sigmoid", "s", "q"),
+        f'layer {{ name: "d" type: "Deconvolution" bottom: "q" top: "d" convolution_param {{ num_output: 10 '
+        f'kernel_size: 3 stride: 2 {some} }} }}',
+        layer("BN", "d", "b"), layer("LRN", "b", "n"),
+        f'layer {{ name: "o" type: "Convolution" bottom: "n" top: "last" convolution_param {{ num_output: 7 '
+        f'kernel_size: 1 bias_term: false {some} }} }}']))
+
+
+NETS = {"lenet": lenet(), "residual": residual(), "plain": plain(), "awkward": awkward()}
+
+
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
+def test_training_takes_no_more_scratch_memory_than_was_counted(net: str, with_cudnn: bool) -> None:
+    solver = solver_of(net)
+    counted = arena.n_bytes
+    assert counted
+    solver.step(4)
+    assert arena.n_bytes == counted
+
+
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_both_commands_count_the_same_bytes(net: str, with_cudnn: bool, tmp_path: Path, capfd: Any) -> None:
     assert in_training(net) == in_summary(net, tmp_path, capfd)

@@ -65,6 +65,18 @@ class ConvSpec:
 
 
 @dataclass(frozen=True)
+class ConvPasses:
+    """Which passes of a convolution will run: ``forward``, with a bias and a ReLU of that slope below 0 (None: no
+    ReLU), and the gradients of its bottom and of its weights."""
+
+    forward: bool = True
+    bias: bool = False
+    relu_slope: float | None = None
+    by_data: bool = False
+    by_weights: bool = False
+
+
+@dataclass(frozen=True)
 class PoolSpec:
     """Pooling of images, logical (N, C, H, W), by the method "MAX", "AVE" or "STOCHASTIC"; kernel, stride and pad are
     (height, width). ``ceil``: round output sizes up (Caffe's default) or down."""
@@ -222,6 +234,19 @@ class NormSpec:
     def correction(self) -> float:
         """Factor on a batch's variance before Caffe adds it to the running sum: m / (m - 1), m rows; 1 for one row."""
         return self.n_rows / (self.n_rows - 1) if self.n_rows > 1 else 1.0
+
+
+@dataclass(frozen=True)
+class NormPasses:
+    """Which passes of a batch normalisation, with the batch's statistics and out of place, will run: forward, with the
+    sum of another blob if ``adds`` and then a ReLU of that slope below 0 (None: no ReLU), and backward, through a ReLU
+    of ``slope_back``."""
+
+    forward: bool = False
+    adds: bool = False
+    relu_slope: float | None = None
+    backward: bool = False
+    slope_back: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.base.axes import Rows, check_n_axes
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.layer import TEST, Layer, layer_types
-from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec
 
 
 @layer_types.register("BatchNorm")
@@ -36,6 +36,7 @@ class BatchNorm(Layer):
     Raises LayerError if the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
+    spec: NormSpec
     recordable = repeatable = True
     keeps_bottom = True
     _affine: Affine | None = None
@@ -103,7 +104,13 @@ class BatchNorm(Layer):
         spec = NormSpec(shape, p.eps, p.moving_average_fraction, self.context.dtype)
         keeps = top[0] is x and not self.forward_only
         self._kept = self.context.xp.empty((spec.n_rows, spec.n_channels), x.dtype) if keeps else None
-        self._plan = self.context.kernels.batch_norm(spec)
+        self.spec, self._plan = spec, self.context.kernels.batch_norm(spec)
+
+    def passes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool]) -> NormPasses:
+        """Which passes of the kernels' plan of ``spec`` run, if backward computes these bottoms' gradients; empty: it
+        does not run."""
+        trains, slope = not self._uses_sums and top[0] is not bottom[0], self._slope_of_sum if self._adds else self._slope
+        return NormPasses(trains, self._adds, slope, trains and any(propagate_down[:1]), self._slope)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._forward(bottom[0], top[0], NOT_FUSED)

@@ -23,12 +23,14 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.kernels.plans import InferencePlan
-from scaffe.layers.kernels.specs import ConvSpec
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec
 
 
 class _Windowed(Weighted):
-    """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
+    """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU. ``spec``: the
+    convolution's geometry, that of the one from top to bottom for a deconvolution."""
 
+    spec: ConvSpec
     recordable = repeatable = divides = True
     reads_tops = False
     n_bottoms: ClassVar[tuple[int, int | None]] = (1, None)
@@ -60,7 +62,13 @@ class _Windowed(Weighted):
             raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")
         for blob in top:
             blob.reshape((*bottom[0].shape[: self._axis], *self._top_shape(spec)[1:]))
-        self._plan = self._make_plan(spec)
+        self.spec, self._plan = spec, self._make_plan(spec)
+
+    def passes(self, propagate_down: Sequence[bool]) -> ConvPasses:
+        """Which passes of the kernels' plan of ``spec`` run, if backward computes these bottoms' gradients; empty: it
+        does not run."""
+        return ConvPasses(True, len(self.blobs) > 1, self._fused_slope, any(propagate_down),
+                          bool(propagate_down) and self.param_propagate_down[0])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
         w, b = weights_for_forward(self.blobs[0]), self._bias()
@@ -173,6 +181,11 @@ class Deconvolution(_Windowed):
 
     def _make_plan(self, spec: ConvSpec) -> Any:
         return self.context.kernels.deconvolution(replace(spec, bias=False))
+
+    def passes(self, propagate_down: Sequence[bool]) -> ConvPasses:
+        """See ``_Windowed``: those of the convolution from top to bottom."""
+        own = super().passes(propagate_down)
+        return ConvPasses(own.by_data, by_data=True, by_weights=own.by_weights)
 
     def _top_shape(self, spec: ConvSpec) -> tuple[int, ...]:
         return spec.in_shape

@@ -34,7 +34,7 @@ from scaffe.training.limited_memory import limit_memory, place_on_device
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.display import DebugInfo
 from scaffe.training.partition.division import Division
-from scaffe.training.ranks import can_measure, choose, most_readers, threads_per_rank, together, with_roots_kernels
+from scaffe.training.ranks import can_measure, choose, most_readers, threads_per_rank, together
 from scaffe.training.solver import Method, Solver
 from scaffe.training.strategies import Role
 from scaffe.training.update_rules import update_rules
@@ -60,11 +60,11 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
         backed = StagedOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
     maker.most_readers = most_readers(communicator, kernels)
-    net: Net = with_roots_kernels(communicator, kernels, maker.train_net)
+    net: Net = together(communicator, maker.train_net)
     if role.division is not None:
         role.division.weigh_losses(net)
     share_losses(net, communicator.rank, communicator.allgather_objects(lengths_of(net)))
-    tests = with_roots_kernels(communicator, kernels, lambda: maker.test_nets(net))
+    tests = together(communicator, lambda: maker.test_nets(net))
     if in_arena:
         fuse_layers(net, backward=True)
         for test in tests:
@@ -75,7 +75,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if in_arena:
-        place_on_device(solver, options)
+        place_on_device(solver, options, kernels)
     elif isinstance(backed, FileBackedMemory):
         limit_memory(solver, options, backed)
         maker.backed = None  # a plan has the rest of the file

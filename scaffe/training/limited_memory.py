@@ -12,6 +12,7 @@ from functools import partial
 
 from scaffe.errors import UserError
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.backend import Backend
 from scaffe.log import info
 from scaffe.mapped_memory import return_freed_memory
 from scaffe.memory.backing.disk import DiskStore
@@ -21,6 +22,7 @@ from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.problem import device_bytes
 from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.scratch import held_bytes, reserve_scratch
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import share_arena
@@ -33,7 +35,7 @@ from scaffe.nets.fusion import join_backward
 from scaffe.nets.net import Net
 from scaffe.training.chunked_updates import attach, chunked_state
 from scaffe.training.loss_scale import needs_scale
-from scaffe.training.ranks import together
+from scaffe.training.ranks import together, with_roots_kernels
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies.transfers import Bucket
 
@@ -152,7 +154,7 @@ MEASURED_AFTER_ON_DEVICE = 2  # iterations: passes are recorded from the third o
 SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragments
 
 
-def place_on_device(solver: Solver, options: Namespace) -> None:
+def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> None:
     """Give a solver's net its memory on the device, and move parameters there that wait on the host. Called by all
     ranks.
 
@@ -163,7 +165,8 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
         info("Memory: -spill does not apply: below a device's memory lies this machine's")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
-    whole = device_bytes.scratch_bytes() + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
+    scratch = with_roots_kernels(ranks, kernels, lambda: _reserve_scratch(solver))
+    whole = scratch + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit))
@@ -184,6 +187,13 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
         place_own_parameters(test, solver.net)
 
 
+def _reserve_scratch(solver: Solver) -> int:
+    """Build the plans of all nets' passes, and take the arena that they work in. Returns its bytes."""
+    for test in solver.test_nets:
+        reserve_scratch(test, backward=False)
+    return reserve_scratch(solver.net)
+
+
 def _taken_on_device(solver: Solver) -> int:
     """Bytes of everything but the training net: updates, what the strategy keeps, the test nets."""
     updates = sum(shard.n_bytes for shard in solver.updater.everything) + device_bytes.update_bytes(solver.net)
@@ -195,7 +205,7 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
     buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
-    has = buffers + copies + device_bytes.scratch_bytes() + sum(map(device_bytes.bytes_of_test_blobs, solver.test_nets))
+    has = buffers + copies + held_bytes() + sum(map(device_bytes.bytes_of_test_blobs, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 
@@ -205,10 +215,11 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     use_sign_masks(net)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
     state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
-    unmovable = device_bytes.unmovable_on_device(net, activations) + _taken_on_device(solver) - state.taken_bytes
+    unmovable = device_bytes.unmovable_on_device(net, activations, held_bytes()) + _taken_on_device(solver)
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
     iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
+    unmovable -= state.taken_bytes
     limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
     store = pinned_store(net, iteration, limit - unmovable)
     tier = LimitedNet(net, activations, state.tensors, iteration, limits, store, solver.timers)

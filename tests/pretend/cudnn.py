@@ -94,6 +94,12 @@ class pygraph:
 
     log: list[str] = []  # what ran, for tests
     compiled: list[str] = []  # graphs for which a plan's kernels were compiled
+    n_plans = 3  # of which the first cannot be built
+
+    @staticmethod
+    def workspace(graph: pygraph, index: int) -> int:
+        """Bytes that a plan works in; tests put others in this one's place."""
+        return 1024 * index
 
     def __init__(self, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Any) -> None:
         if compute_data_type is not data_type.FLOAT:
@@ -196,7 +202,17 @@ class pygraph:
         self._done.append(name)
 
     def get_execution_plan_count(self) -> int:
-        return 3
+        return self.n_plans
+
+    @property
+    def name(self) -> str:
+        """Its operations."""
+        return "+".join(node.name for node in self._nodes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the first operation's first input."""
+        return tuple(self._nodes[0].inputs[0].dim)
 
     def get_plan_name_at_index(self, index: int) -> str:
         return f"eng{index}"
@@ -209,7 +225,7 @@ class pygraph:
         self._built.add(index)
         self._last = index
         if self._has_compiled_engines_alone():
-            pygraph.compiled.append("+".join(node.name for node in self._nodes))
+            pygraph.compiled.append(self.name)
 
     def _has_compiled_engines_alone(self) -> bool:
         is_float, first = self._tensors[0].dtype is data_type.FLOAT, self._nodes[0]
@@ -229,13 +245,13 @@ class pygraph:
         self._built = {self._last}
 
     def get_workspace_size(self) -> int:
-        return 1024 * self._last
+        return self.workspace(self, self._last)
 
     def execute(self, addresses: dict[int, int], workspace: int, handle: Any) -> None:
         self.execute_plan_at_index(addresses, workspace, self._last, handle)
 
     def get_workspace_size_plan_at_index(self, index: int) -> int:
-        return 1024 * index
+        return self.workspace(self, index)
 
     def execute_plan_at_index(self, addresses: dict[int, int], workspace: int, index: int, handle: Any) -> None:
         if index not in self._built:
@@ -244,8 +260,8 @@ class pygraph:
         if set(addresses) != wanted:
             raise RuntimeError(f"tensors {wanted} are wanted, got {set(addresses)}")
         self._check_places(addresses)
-        ctypes.memset(workspace, 0x7E, 1024 * index)  # a plan may use all of its workspace
-        pygraph.log.append("+".join(node.name for node in self._nodes))
+        ctypes.memset(workspace, 0x7E, self.workspace(self, index))  # a plan may use all of its workspace
+        pygraph.log.append(self.name)
         numbers = {id(t): t.on(addresses[t.uid]).astype(np.float64) for t in self._tensors if t.on_host}  # now
         enqueue(lambda: self._run(addresses, numbers), stream_at(_streams[handle]))
 

@@ -3,7 +3,7 @@ work captured once and launched many times, with one call each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from scaffe.layers.kernels import device
 
 ALIGN_BYTES = 256
+SMALL_BYTES = 64 << 20  # where a pass would work in more, it computes some images at a time
 Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 
@@ -24,15 +25,15 @@ class _Blocks:
 
 
 class Arena:
-    """The scratch memory of the current device. It grows when plans are built (``reserve``), not while they run:
-    addresses in graphs stay."""
+    """The scratch memory of the current device. It grows at a plan's first pass, or before (``reserve``), not while
+    passes are captured: addresses in graphs stay."""
 
     def __init__(self) -> None:
         self._own = device.PerDevice(_Blocks)
 
     def reserve(self, *parts: Part) -> None:
         """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
-        self._grow(sum(map(_bytes, parts)))
+        self._grow(together(parts))
 
     @property
     def n_bytes(self) -> int:
@@ -41,12 +42,12 @@ class Arena:
 
     def take(self, *parts: Part) -> list[Any]:
         """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
-        block = self._grow(sum(map(_bytes, parts)))
+        block = self._grow(together(parts))
         taken, start = [], 0
         for shape, dtype in parts:
             n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
             taken.append(block[start:start + n_bytes].view(dtype).reshape(shape))
-            start += _bytes((shape, dtype))
+            start += together([(shape, dtype)])
         return taken
 
     def pin(self) -> None:
@@ -59,16 +60,17 @@ class Arena:
 
     def _grow(self, n_bytes: int) -> Any:
         own = self._own()
-        if n_bytes > own.n_bytes or not own.blocks:
-            own.n_bytes = max(n_bytes, ALIGN_BYTES)
+        if n_bytes > own.n_bytes:
+            own.n_bytes = n_bytes
             own.blocks = [*(own.blocks if own.pinned else []), device.load().empty(own.n_bytes, np.uint8)]
         return own.blocks[-1]
 
 
-def _bytes(part: Part) -> int:
-    shape, dtype = part
-    n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
-    return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
+def together(parts: Iterable[Part]) -> int:
+    """Bytes of the arena that arrays of these (shape, dtype) take at once."""
+    n_bytes = (prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
+               for shape, dtype in parts)
+    return max(sum(-(-each // ALIGN_BYTES) * ALIGN_BYTES for each in n_bytes), ALIGN_BYTES)
 
 
 arena = Arena()

@@ -14,16 +14,23 @@ from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
-from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec
 
 Pair = tuple[Any, Any]
 I = np.int32  # noqa: E741 - the kernels' int
 PARTS_AT_ONCE = 16  # MOST_DOWN of rows.cuh
 
 
-def parts_of(n_rows: int, n_channels: int, dtype: Any) -> Part:
-    """Shape and type of the scratch memory for the partial sums of two sums per channel."""
-    return (2, columns_grid(n_rows, n_channels, dtype)[0][1], n_channels), wide(dtype)
+def parts_of(n_rows: int, n_channels: int, dtype: Any, n_blocks: int = 0) -> Part:
+    """Shape and type of the scratch memory for the partial sums of two sums per channel. ``n_blocks``: as for
+    ``columns_grid``."""
+    return (2, columns_grid(n_rows, n_channels, dtype, n_blocks)[0][1], n_channels), wide(dtype)
+
+
+def norm_parts(spec: NormSpec, n_blocks: int = 0) -> tuple[Part, ...]:
+    """What backward of a batch normalisation takes of the arena; forward takes the first of them."""
+    numbers: Part = (spec.n_channels, wide(spec.dtype))
+    return parts_of(spec.n_rows, spec.n_channels, spec.dtype, n_blocks), numbers, numbers
 
 
 def sum_parts(name: str, x: Any, arrays: tuple[Any, ...], parts: Any, family: str = "channels") -> None:
@@ -109,9 +116,11 @@ class BatchNorm:
         self.spec = spec
         self.mean, self.inverse = cupy.zeros(spec.n_channels, self._real), cupy.ones(spec.n_channels, self._real)
         self.fixed = False
-        self._parts: tuple[Part, ...] = (parts_of(spec.n_rows, spec.n_channels, spec.dtype),
-                                         (spec.n_channels, self._real), (spec.n_channels, self._real))
-        arena.reserve(*self._parts)
+        self._parts = norm_parts(spec)
+
+    def scratch(self, passes: NormPasses) -> list[tuple[Part, ...]]:
+        """What passes take of the arena at once."""
+        return [self._parts]
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         self._check(x, y, kept)

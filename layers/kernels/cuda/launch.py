@@ -84,14 +84,15 @@ def run_flat(family: str, name: str, dtype: Any, n_elems: int, arguments: tuple[
         kernel(family, name, np.dtype(dtype), other)(grid, (THREADS,), (*arguments, np.int64(n_elems)))
 
 
-def columns_grid(n_rows: int, n_channels: int, dtype: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+def columns_grid(n_rows: int, n_channels: int, dtype: Any,
+                 n_blocks: int = 0) -> tuple[tuple[int, int], tuple[int, int]]:
     """Grid and block for (rows, channels): x runs over channels, up to 32 loads side by side, y over rows; one block if
-    there are none."""
+    there are none. ``n_blocks``: those that fill the device; 0: ``most_blocks``."""
     n_packs = -(-n_channels // pack(dtype)) if n_channels % pack(dtype) == 0 else n_channels
     across = 1
     while across < min(n_packs, 32):
         across *= 2
     down = THREADS // across
     grid_x = max(min(-(-n_packs // across), 1024), 1)
-    grid_y = max(min(-(-n_rows // down), -(-most_blocks() // grid_x), 65535), 1)
+    grid_y = max(min(-(-n_rows // down), -(-(n_blocks or most_blocks()) // grid_x), 65535), 1)
     return (grid_x, grid_y), (across, down)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.arena import SMALL_BYTES, arena
 from scaffe.layers.kernels.cuda.launch import columns_grid, kernel, wide
 from scaffe.layers.kernels.extents import expect_elems
-from scaffe.layers.kernels.specs import LrnSpec, PoolSpec
+from scaffe.layers.kernels.specs import Ints, LrnSpec, PoolSpec
 
 MOST_SMALL = 255  # positions in a window that a byte can hold, with one more for "none"
 
@@ -74,9 +74,19 @@ class Pooling:
             self._kernel(name, other=other)(*grid, (*args, *self._window))
 
 
+EIGHT = 8  # images, or a multiple of them: packed loads find the next ones aligned
+
+
+def lrn_images(shape: Ints, dtype: Any) -> int:
+    """How many images (N, C, H, W) backward of an LRN computes at a time, so that what it works in is small."""
+    an_image = max(prod(shape[1:]), 1) * wide(dtype).itemsize
+    n_at_once = min(SMALL_BYTES // an_image, shape[0])
+    return n_at_once if n_at_once in (*range(1, EIGHT), shape[0]) else max(n_at_once // EIGHT * EIGHT, 1)
+
+
 class Lrn:
     """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders. Nothing is
-    kept for backward, which recomputes s in scratch memory."""
+    kept for backward, which recomputes s in scratch memory, some images at a time."""
 
     reads_y = True
 
@@ -88,23 +98,28 @@ class Lrn:
         self._sum_numbers = (real(spec.k), real(spec.alpha / spec.n_window))
         self._back_numbers = (real(2 * spec.alpha * spec.beta / spec.n_window), self._beta)
         n_rows = n * prod(spatial)
-        self._counts = tuple(map(np.int32, (n, *spatial, c))) if spec.within else (np.int64(n_rows), np.int32(c))
+        self._within, self._places = spec.within, (*spatial, c)
         self._grid = columns_grid(n_rows, c, spec.dtype)
-        self._n_elems = n_rows * c
-        self._scale = (self._n_elems, wide(spec.dtype))
-        arena.reserve(self._scale)
+        self._n_elems, self._n_images, self._n_at_once = n_rows * c, n, lrn_images(spec.in_shape, spec.dtype)
 
     def forward(self, x: Any, y: Any) -> None:
         expect_elems(self._n_elems, x, y)
-        self._run(self._name, x, y, self._half, *self._sum_numbers, self._beta)
+        self._run(self._name, self._n_images, x, y, self._half, *self._sum_numbers, self._beta)
 
     def backward(self, x: Any, y: Any, gy: Any, gx: Any) -> None:
         """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s. gx must not be gy."""
         expect_elems(self._n_elems, x, y, gy, gx)
-        (scale,) = arena.take(self._scale)
-        self._run(f"{self._name}_scale", x, scale, self._half, *self._sum_numbers)
-        self._run(f"{self._name}_back", x, y, gy, gx, scale, self._half, *self._back_numbers)
+        an_image = prod(self._places)
+        (scale,) = arena.take((self._n_at_once * an_image, wide(self._dtype)))
+        for start in range(0, self._n_images, max(self._n_at_once, 1)):
+            n_images = min(self._n_at_once, self._n_images - start)
+            part = [a.reshape(-1)[start * an_image:(start + n_images) * an_image] for a in (x, y, gy, gx)]
+            self._run(f"{self._name}_scale", n_images, part[0], scale, self._half, *self._sum_numbers)
+            self._run(f"{self._name}_back", n_images, *part, scale, self._half, *self._back_numbers)
 
-    def _run(self, name: str, *arguments: Any) -> None:
+    def _run(self, name: str, n_images: int, *arguments: Any) -> None:
+        *spatial, c = self._places
+        counts = tuple(map(np.int32, (n_images, *self._places))) if self._within else (
+            np.int64(n_images * prod(spatial)), np.int32(c))
         if self._n_elems:
-            kernel("lrn", name, self._dtype)(*self._grid, (*arguments, *self._counts))
+            kernel("lrn", name, self._dtype)(*self._grid, (*arguments, *counts))

@@ -11,12 +11,12 @@ import numpy as np
 from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
-from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cuda.cublas import Matrix, columns, matrix, multiply
 from scaffe.layers.kernels.cuda.elementwise import convert
 from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, run_flat, wide
 from scaffe.layers.kernels.extents import expect_elems, row_blocks
-from scaffe.layers.kernels.specs import ConvSpec
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec
 
 
 class Weights:
@@ -82,8 +82,11 @@ class Convolution:
         axes = (spec.in_shape[2:], spec.out_spatial, spec.kernel, spec.stride, spec.pad, spec.dilation)
         self._geometry = (device.load().asarray(np.array(axes, np.int32)), np.int32(n_axes))
         self._gradient = (spec.weight_shape, wide(self._dtype))
-        n_rows = spec.in_shape[0] * self._n_out
-        arena.reserve(self._columns, self._weights.part, self._gradient, parts_of(n_rows, spec.n_output, self._dtype))
+
+    def scratch(self, passes: ConvPasses) -> list[tuple[Part, ...]]:
+        """What each of these passes takes of the arena at once."""
+        others = ((self._weights.part, passes.forward or passes.by_data), (self._gradient, passes.by_weights))
+        return [(self._columns, other) for other, runs in others if runs]
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
         self._check(x, y)
@@ -170,7 +173,6 @@ class InnerProduct:
         self._m, self._n, self._k, self._transpose, self._dtype = m, n, k, transpose, np.dtype(dtype)
         self._w = ((k, n) if transpose else (n, k), self._dtype)
         self.rows = [] if transpose else row_blocks(n, k * wide(dtype).itemsize)
-        arena.reserve(self._w, parts_of(m, n, dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
         m, n, k = self._m, self._n, self._k

@@ -102,12 +102,24 @@ def _limit(net: Any, options: Namespace) -> None:
     from scaffe.atomic_files import write_whole
     from scaffe.memory.run.report import chart, forecast, forecast_on_gpu, lines
 
-    plan = forecast_on_gpu if options.memory_of == "gpu" else forecast
-    found = plan(net, options.memory, options.placement)
+    asked = net, options.memory, options.placement
+    found = forecast(*asked) if options.memory_of == "host" else forecast_on_gpu(*asked, _card())
     net.close()
     print("\n".join(lines(found)))
     if options.output:
         write_whole(options.output, chart(found).svg().encode(), UserError)
+
+
+def _card() -> Any:
+    """What passes work in on this machine's first GPU; None where it has none."""
+    from scaffe.layers.kernels import device
+    from scaffe.memory.problem.scratch import this_card
+    from scaffe.nets.devices import Compute, load_kernels
+
+    if device.missing():
+        return None
+    load_kernels(1, Compute(gpus="0"))
+    return this_card()
 
 
 def _dims(text: str) -> list[int]:

@@ -56,15 +56,16 @@ def _batches_bytes(net: Net) -> int:
     return sum(2 * getattr(node.layer, "batch_bytes", 0) + getattr(node.layer, "device_bytes", 0) for node in net.nodes)
 
 
-def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
-    """Bytes of device memory that no plan moves, histories not counted."""
-    return bytes_beside_blobs(net, 0) + blobs_outside(net, activations, True) + scratch_bytes()
+def unmovable_on_device(net: Net, activations: Sequence[ActivationTensor], scratch: int) -> int:
+    """Bytes of device memory that no plan moves, without histories and what updates know of parameters. ``scratch``:
+    bytes in which passes run, and that recordings hold."""
+    return bytes_beside_blobs(net, 0) + blobs_outside(net, activations, True) + scratch
 
 
-def unmovable_in_forward_on_device(net: Net, activations: Sequence[ActivationTensor]) -> int:
+def unmovable_in_forward_on_device(net: Net, activations: Sequence[ActivationTensor], scratch: int) -> int:
     """The same of a net that runs forward alone, without gradients of parameters."""
     gradients = net.params.n_elems * net.params.dtype.itemsize
-    return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, activations, False) + scratch_bytes()
+    return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, activations, False) + scratch
 
 
 def update_bytes(net: Net) -> int:
@@ -75,13 +76,6 @@ def update_bytes(net: Net) -> int:
     item = net.params.dtype.itemsize
     return CHUNK.itemsize * sum(-(-n_elems // CHUNK_ELEMS) + 1 + n_elems * item // layer_groups.CHUNK_BYTES
                                 for n_elems in (param.blob.n_elems for param in net.params.params))
-
-
-def scratch_bytes() -> int:
-    """Bytes of the workspace of convolutions and others on the current device, and of what recordings hold."""
-    from scaffe.layers.kernels.cuda.arena import AHEAD_BYTES, arena
-
-    return arena.n_bytes + AHEAD_BYTES
 
 
 MOST_UNFOLDED_BYTES = 256 << 20  # of images that one convolution without cuDNN unfolds at once

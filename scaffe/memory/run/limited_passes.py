@@ -21,6 +21,7 @@ from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_byte
 from scaffe.memory.problem.device_bytes import unmovable_in_forward_on_device, unmovable_on_device
 from scaffe.memory.problem.iteration import Iteration
 from scaffe.memory.problem.layer_groups import bytes_of, long_groups, single_layers
+from scaffe.memory.problem.scratch import reserve_scratch
 from scaffe.memory.problem.state import device_parameter_tensor, weight_tensor
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.limited_net import Limit, LimitedNet
@@ -69,8 +70,8 @@ def _iteration(net: Net) -> Iteration:
 
 
 def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:
-    activations = activation_tensors(net)
-    unmovable = unmovable_on_device(net, activations)
+    activations, scratch = activation_tensors(net), reserve_scratch(net)
+    unmovable = unmovable_on_device(net, activations, scratch)
     whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit = n_bytes(memory, whole)
     if net.params.waits_on_host:
@@ -79,7 +80,7 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
         return None
     use_sign_masks(net)
     activations = activation_tensors(net)
-    unmovable = unmovable_on_device(net, activations)
+    unmovable = unmovable_on_device(net, activations, scratch)
     iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
     return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
                       pinned_store(net, iteration, limit - unmovable))
@@ -122,7 +123,7 @@ def _forward_on_host(net: Net, memory: str, placement: str, activations: list[Ac
 
 
 def _forward_on_device(net: Net, memory: str, placement: str, activations: list[ActivationTensor]) -> LimitedNet | None:
-    unmovable = unmovable_in_forward_on_device(net, activations)
+    unmovable = unmovable_in_forward_on_device(net, activations, reserve_scratch(net, backward=False))
     whole = unmovable + sum(each.tensor.n_bytes for each in activations)
     limit, params = n_bytes(memory, whole), net.params
     params.bind_diff(None)  # there is no backward

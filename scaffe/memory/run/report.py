@@ -21,9 +21,10 @@ from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
-from scaffe.memory.problem.costs import CORE, Speed, blobs_outside, estimated_seconds, unmovable_bytes
-from scaffe.memory.problem.device_bytes import bytes_beside_blobs, training_bytes
+from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
+from scaffe.memory.problem.scratch import Card, described_card, taken_bytes
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
@@ -33,6 +34,7 @@ DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measure
 LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
+N_MULTIPROCESSORS = 132  # an H100's, and an H200's
 N_HISTORIES = 1  # of the update rule: SGD's
 NOWHERE = np.empty(0, np.uint8)
 
@@ -66,7 +68,8 @@ def forecast(net: Net, memory: str, placement: str) -> Forecast:
     unmovable = unmovable_bytes(net, activations) + histories - _taken_bytes(state)
     iteration = iteration_of(net, activations, state, estimated_seconds(net, CORE))
     least = unmovable + least_bytes(iteration)
-    plan = _plan(memory, placement, limit, least, lambda make: make(iteration, limit - unmovable, DISK))
+    _refuse_below(least, unmovable, memory, limit)
+    plan = _plan(memory, placement, lambda make: make(iteration, limit - unmovable, DISK))
     steps = net.steps
     minimize_saved_activations(net)
     least = min(least, least_to_train(net, unmovable_bytes(net, activation_tensors(net)) + histories))
@@ -85,33 +88,36 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     return taken - _taken_bytes(state) + least_bytes(iteration)
 
 
-def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
-    """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted."""
+def forecast_on_gpu(net: Net, memory: str, placement: str, card: Card | None = None) -> Forecast:
+    """As ``forecast``, on a GPU with host memory as its backing store. ``card``: what its plans work in; None: as much
+    as is estimated for an H100 or an H200."""
+    card = card or described_card(N_MULTIPROCESSORS)
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
-    whole = training_bytes(net, N_HISTORIES)
+    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card)
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)
-    unmovable, iteration = _on_card(net)
+    unmovable, iteration = _on_card(net, card)
     least = unmovable + least_together(iteration)
-    plan = _plan(memory, placement, limit, least,
-                 lambda make: fitted_together(iteration, make, limit - unmovable, LINK)[0])
+    _refuse_below(least, unmovable, memory, limit)
+    plan = _plan(memory, placement, lambda make: fitted_together(iteration, make, limit - unmovable, LINK)[0])
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
-        other_unmovable, other = _on_card(net)
+        other_unmovable, other = _on_card(net, card)
         least = min(least, other_unmovable + least_together(other))
     return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, LINK)
 
 
-def _on_card(net: Net) -> tuple[int, Iteration]:
+def _on_card(net: Net, card: Card) -> tuple[int, Iteration]:
     """Bytes that no plan moves, and what plans are made from."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
-    unmovable = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, activations, True)
-             - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
+    unmovable = (unmovable_on_device(net, activations, taken_bytes(net, card))
+                 + N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize + update_bytes(net)
+                 - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
     seconds = list(estimated_seconds(net, CARD))
     for layer in large:
         n_bytes = 3 * N_HISTORIES * layer_groups.bytes_of(net, layer)
@@ -123,9 +129,13 @@ def _taken_bytes(state: Sequence[StateTensor]) -> int:
     return sum(each.tensor.n_bytes + each.never_materialized for each in state)
 
 
-def _plan(memory: str, placement: str, limit: int, least: int, made: Callable[[Placement], Plan]) -> Plan:
+def _refuse_below(least: int, unmovable: int, memory: str, limit: int) -> None:
     if limit < least:
-        raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
+        raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least, of "
+                        f"which {unmovable:,} cannot move")
+
+
+def _plan(memory: str, placement: str, made: Callable[[Placement], Plan]) -> Plan:
     try:
         return made(PLACEMENTS[placement])
     except MemoryTooSmallError as error:

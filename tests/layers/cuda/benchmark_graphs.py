@@ -67,6 +67,12 @@ def graphs_of(name: str) -> Iterator[tuple[str, Any]]:
                         kind, (BATCH, net.channels[op.top], n, n), np.dtype(dtype), EPS, op.top in followed)
 
 
+def with_micro_batches(name: str) -> dict[str, convolutions.ConvKey]:
+    """A net's convolutions in TF32, for the batch and for micro-batches, by layer, pass and images."""
+    return {f"{layer} {kind} {each.spec.in_shape[0]}": each for label, key in graphs_of(name) if key.tf32
+            for _, layer, _, kind in [label.split()] for each in (key, *convolutions.halves(key))}
+
+
 def every_graph() -> dict[Any, str]:
     """The graphs without those that occur twice: each with the name of the first."""
     found: dict[Any, str] = {}

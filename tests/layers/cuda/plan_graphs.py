@@ -1,6 +1,6 @@
 """Plans cuDNN's graphs for a card that is not there; prints one line a graph. Run by test_plans.py.
 
-    python -m tests.layers.cuda.plan_graphs H100|H200 awkward|benchmarks
+    python -m tests.layers.cuda.plan_graphs H100|H200 awkward|benchmarks|workspaces
 
 The card is described by its properties alone: given the number of its multiprocessors beside them, cuDNN takes it for a
 part of a card and offers no engine made for Hopper.
@@ -117,12 +117,23 @@ def engines(name: str, key: Any, place: dict[str, Any]) -> str:
     return f"{name}: none"
 
 
+def workspaces(name: str, key: Any, place: dict[str, Any]) -> str:
+    """One line: bytes in which each plan works that could be timed, as ``cudnn_workspaces.json`` has them."""
+    graph = graphs.make_graph(key, **place)
+    graphs.plan_graph(graph, key)
+    return f"{name}: {[graph.get_workspace_size_plan_at_index(index) for index in plans.build_plans(graph)]}"
+
+
 def main(card: str, which: str) -> None:
     cudnn = graphs.frontend()
     place = {"device_property": cudnn.create_device_properties(json.dumps(CARDS[card])), "sm_version": 90}
     if which == "benchmarks":
         for key, name in benchmark_graphs.every_graph().items():
             print(engines(name, key, place), flush=True)
+        return
+    if which == "workspaces":
+        for name, key in benchmark_graphs.with_micro_batches("caffenet").items():
+            print(workspaces(name, key, place), flush=True)
         return
     for name, key in every_graph():
         print(plan(name, key, place), flush=True)

@@ -11,8 +11,9 @@ from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda, device, extents
 from scaffe.layers.kernels.cuda import products
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.cuda.cudnn.convolution import BY_DATA, ConvKey, halves
 from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
-from scaffe.layers.kernels.specs import ConvSpec
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, HALVES, close, double, every_dtype, n_eps_of, numbers, stored, wide
 from tests.reference import kernels as reference
@@ -117,21 +118,78 @@ def test_bias_and_relu_are_fused_where_tensor_cores_may_be_used(cp: Any, kind: s
 
 
 @pytest.mark.skipif(REAL, reason="counts the pretend module's runs")
-def test_the_fastest_plan_is_found_once_and_remembered(cp: Any, kind: str, tmp_path: Any) -> None:
+def test_plans_of_passes_that_run_are_timed_once_and_remembered(cp: Any, kind: str, tmp_path: Any) -> None:
     from tests.pretend.cudnn import pygraph
 
     if kind == "ours":
         return
     spec = spec_of(CASES[0], np.dtype(np.float32))
+    passes = {"conv_fprop": ConvPasses(), "conv_dgrad": ConvPasses(forward=False, by_data=True),
+              "conv_wgrad": ConvPasses(forward=False, by_weights=True)}
+    for number, (name, wanted) in enumerate(passes.items(), 1):
+        pygraph.log.clear()
+        plan = cuda.convolution(spec)
+        assert not pygraph.log
+        plan.scratch(wanted)
+        assert set(pygraph.log) == {name}
+        assert len(list((tmp_path / "cudnn_plans").iterdir())) == 1 + number  # and the lock
     pygraph.log.clear()
-    cuda.convolution(spec)
-    assert pygraph.log, "plans are timed"
-    assert len(list((tmp_path / "cudnn_plans").iterdir())) > 2
-    pygraph.log.clear()
-    cuda.convolution(spec)
+    cuda.convolution(spec).scratch(ConvPasses(by_data=True, by_weights=True))
     cudnn_plans.build.cache_clear()  # as a new process would
-    cuda.convolution(spec)
+    cuda.convolution(spec).scratch(ConvPasses(by_data=True, by_weights=True))
     assert not pygraph.log
+
+
+@pytest.mark.skipif(REAL, reason="sets the pretend device's workspaces")
+@every_dtype
+@pytest.mark.parametrize("least", [8, 4, 2, 1])
+def test_a_large_workspace_is_exchanged_for_micro_batches(cp: Any, kind: str, dtype: np.dtype, least: int,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """All passes, added up and not, against the definition; also with the plan as it was kept."""
+    from tests.pretend.cudnn import pygraph
+
+    if kind == "ours" or dtype == np.float64:
+        return
+    monkeypatch.setattr(cudnn_plans, "SMALL_BYTES", least * 1000)
+    monkeypatch.setattr(cudnn_plans, "seconds_of", lambda work: work() or pygraph.log.append("timed") or float(
+        running[-1]))  # a half takes half as long
+    monkeypatch.setattr(pygraph, "workspace", staticmethod(lambda graph, index: 1000 * graph.shape[0]))
+    running, execute = [0], pygraph.execute_plan_at_index
+
+    def noted(graph: Any, *rest: Any, **how: Any) -> None:
+        running.append(graph.shape[0])
+        execute(graph, *rest, **how)
+    monkeypatch.setattr(pygraph, "execute_plan_at_index", noted)
+    spec = ConvSpec((8, 4, 4, 2), 8, (3, 1), (1, 1), (1, 0), (1, 1), 1, True, dtype)
+    x, gy = numbers(spec.in_shape, dtype, 0), numbers(spec.out_shape, dtype, 1)
+    w, b = double(numbers(spec.weight_shape, dtype, 2)).astype(wide(dtype)), numbers(8, wide(dtype), 3)
+    y, gx, gw, gb = reference.convolution(x, w, b, gy, spec.stride, spec.pad, spec.dilation, 1)
+    on_x, on_gy, on_w, on_b = map(cp.asarray, (stored(x), stored(gy), w, b))
+    for _ in range(2):
+        plan, n_eps = cuda.convolution(spec), n_eps_of(kind, dtype)
+        plan.scratch(ConvPasses(True, True, None, True, True))
+        del running[1:]
+        out, back = cp.empty(stored(y).shape, dtype), cp.empty(stored(x).shape, dtype)
+        on_gw, on_gb = cp.empty(gw.shape, w.dtype), cp.empty(8, w.dtype)
+        plan.forward(on_x, on_w, on_b, out)
+        plan.backward_data(on_gy, on_w, back)
+        plan.backward_weights(on_x, on_gy, on_gw, on_gb, True)
+        assert running[1:] == [least] * (3 * 8 // least)
+        close(out, stored(y), dtype, n_eps)
+        close(back, stored(gx), dtype, n_eps)
+        close(on_gw, gw, dtype, 2 * n_eps)
+        plan.backward_weights(on_x, on_gy, on_gw, on_gb)
+        close(on_gw, 2 * gw, dtype, 2 * n_eps)
+        close(on_gb, 2 * gb, w.dtype, 40)
+        cudnn_plans.build.cache_clear()
+
+
+@pytest.mark.parametrize(("shape", "n_images"), [((16, 4, 3, 3), [8, 4, 2]), ((12, 4, 3, 3), [6, 3]),
+                                                 ((5, 4, 3, 3), []), ((8, 3, 3, 3), [4])])
+def test_micro_batches_begin_at_aligned_images(cp: Any, shape: tuple, n_images: list[int]) -> None:
+    """Of the last, an image is 27 numbers of 4 bytes: four of them are a multiple of 16 bytes, two are not."""
+    key = ConvKey(BY_DATA, ConvSpec(shape, 4, (1, 1), (1, 1), (0, 0), (1, 1)), False)
+    assert [half.spec.in_shape for half in halves(key)] == [(n, *shape[1:]) for n in n_images]
 
 
 def forward(cp: Any, dtype: Any) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -174,11 +232,11 @@ def test_one_graph_is_compared_with_two_steps(cp: Any, kind: str, monkeypatch: A
     cuda_module = device.load().cuda
     monkeypatch.setattr(cuda_module, "get_elapsed_time", lambda start, end: 2.0 if pygraph.log[-1] == slow else 1.0)
     plan, out, expected = forward(cp, HALVES[1])
-    assert plan.prepare(True, 0.0)[1] == (slow != "conv_fprop+bias+relu")
+    assert plan.forward_graph(True, 0.0)[1] == (slow != "conv_fprop+bias+relu")
     close(out, expected, HALVES[1])
     cudnn_plans.build.cache_clear()
     monkeypatch.setattr(cuda_module, "get_elapsed_time", lambda start, end: 1 / 0)  # nothing is timed again
-    assert cuda.convolution(plan.spec).prepare(True, 0.0)[1] == (slow != "conv_fprop+bias+relu")
+    assert cuda.convolution(plan.spec).forward_graph(True, 0.0)[1] == (slow != "conv_fprop+bias+relu")
 
 
 def test_nine_spatial_axes_are_refused_with_a_line(cp: Any, kind: str) -> None:

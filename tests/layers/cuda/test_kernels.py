@@ -9,6 +9,7 @@ import pytest
 
 from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cuda import pooling_lrn
 from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
 from scaffe.layers.kernels.cuda.updates import check_finite, sum_of_squares
 from scaffe.layers.kernels.extents import n_words
@@ -116,6 +117,21 @@ def test_lrn(cp: Any, case: tuple, within: bool, dtype: np.dtype) -> None:
     close(out, stored(y), dtype)
     plan.backward(on_x, out, cp.asarray(stored(gy)), back)
     close(back, stored(gx), dtype, 8)
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize(("n_images", "most", "at_once"), [(19, 11, 8), (19, 19, 19), (16, 8, 8), (21, 3, 3),
+                                                           (5, 0, 1)])
+def test_lrn_backward_some_images_at_a_time(cp: Any, monkeypatch: Any, within: bool, n_images: int, most: int,
+                                            at_once: int) -> None:
+    spec = LrnSpec((n_images, 5, 2, 3), 3, 1.5, 0.75, 1.0, within, np.dtype(np.float64))
+    monkeypatch.setattr(pooling_lrn, "SMALL_BYTES", most * 30 * 8 + 7)
+    assert pooling_lrn.lrn_images(spec.in_shape, spec.dtype) == at_once
+    x, gy = numbers(spec.in_shape, spec.dtype, 0, -2, 2), numbers(spec.in_shape, spec.dtype, 1)
+    y, gx = reference.lrn(x, gy, spec.local_size, spec.alpha, spec.beta, spec.k, within)
+    back = cp.empty(stored(x).shape, spec.dtype)
+    cuda.lrn(spec).backward(*(cp.asarray(stored(a)) for a in (x, y, gy)), back)
+    close(back, stored(gx), spec.dtype, 8)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

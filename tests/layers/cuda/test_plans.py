@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -56,6 +57,12 @@ def test_every_graph_has_a_plan(tmp_path: Path, card: str) -> None:
     for line, name in zip(lines, names, strict=False):
         assert line.startswith(name) and "built 0" not in line, line
     assert all(line.endswith(": refused") for line in lines[len(names):]), lines[len(names):]
+
+
+@pytest.mark.parametrize("card", plan_graphs.CARDS)
+def test_workspaces_are_those_that_tests_are_told(tmp_path: Path, card: str) -> None:
+    told = json.loads(Path(__file__).with_name("cudnn_workspaces.json").read_text())
+    assert lines_of(tmp_path, card, "workspaces") == [f"{name}: {n_bytes}" for name, n_bytes in told.items()]
 
 
 @pytest.mark.parametrize("card", plan_graphs.CARDS)

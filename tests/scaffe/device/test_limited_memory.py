@@ -607,7 +607,7 @@ def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatc
     found = solver_of(tmp_path, memory="99%", **served)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     least, whole = limited(found).least, limited(found).limit.n_bytes
-    free = least + (whole - least) // 4 - limited_memory.device_bytes.scratch_bytes()
+    free = least + (whole - least) // 4 - limited_memory.held_bytes()
     monkeypatch.setattr(device, "free_bytes", lambda: int(free / (1 - limited_memory.SPARE)))
     capfd.readouterr()
     solver = solver_of(tmp_path, **served)
@@ -649,7 +649,7 @@ def test_ranks_of_one_device_share_what_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "free_bytes", lambda: 1000)
     has = limited_memory._free_bytes(solver, 1) - 950
     params = solver.net.params
-    assert has == params.data.nbytes + params.diff.nbytes + limited_memory.device_bytes.scratch_bytes()
+    assert has == params.data.nbytes + params.diff.nbytes + limited_memory.held_bytes()
     assert limited_memory._free_bytes(solver, 2) == has + 475
     solver.close()
 

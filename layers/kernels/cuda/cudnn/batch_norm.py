@@ -19,7 +19,7 @@ from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import BatchNorm as Own
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet, data_type
-from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormPasses, NormSpec
 
 X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS, ADDEND = range(1, 13)  # the tensors' numbers
 FORWARD, BACKWARD = "batchnorm", "batchnorm_backward"
@@ -101,10 +101,14 @@ class BatchNorm:
             return None
         key = NormKey(kind, four_axes(self.spec.in_shape), np.dtype(self.spec.dtype), self.spec.eps, slope is not None,
                       adds)
-        built = plans.build(key)
-        if built is not None:
-            arena.reserve((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
-        return built
+        return plans.build(key)
+
+    def scratch(self, passes: NormPasses) -> list[tuple[Part, ...]]:
+        """What these passes take of the arena at once. Builds their graphs, which are else built at their first run."""
+        found = [self._build(FORWARD, passes.relu_slope, passes.adds)] if passes.forward else []
+        found += [self._build(BACKWARD, passes.slope_back)] if passes.backward else []
+        return [*((self._workspace(built), self._numbers, self._numbers) for built in found if built is not None),
+                *self._own.scratch(passes)]
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         adds = fused.addend is not None
@@ -115,7 +119,7 @@ class BatchNorm:
             return
         if kept is not None:
             kept[...] = x
-        (workspace,) = arena.take((built.n_workspace_bytes, np.uint8))
+        workspace, *_ = arena.take(self._workspace(built))
         built.run({**self._statistics(), SCALE: self._scale(fused), BIAS: self._bias(fused), X: x, Y: y,
                    **({ADDEND: fused.addend} if adds else {})}, workspace)
         self._own.add_to_sums(sums)
@@ -132,7 +136,7 @@ class BatchNorm:
         if built is None:
             self._own.backward(x, gy, gx, fused, diffs)
             return
-        workspace, of_scale, of_bias = arena.take((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
+        workspace, of_scale, of_bias = arena.take(self._workspace(built), self._numbers, self._numbers)
         arrays = {**self._statistics(), SCALE: self._scale(fused), X: x, GY: gy, GX: gx, OF_SCALE: of_scale,
                   OF_BIAS: of_bias}
         if fused.slope is not None:
@@ -140,6 +144,9 @@ class BatchNorm:
         built.run(arrays, workspace)
         if diffs.scale is not None or diffs.bias is not None:
             self._own.leave(of_scale, of_bias, diffs)
+
+    def _workspace(self, built: Built) -> Part:
+        return built.n_workspace_bytes, np.uint8
 
     def _statistics(self) -> dict[int, Any]:
         return {MEAN: self._own.mean, INVERSE: self._own.inverse}

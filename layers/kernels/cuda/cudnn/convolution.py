@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scaffe.layers.kernels.cuda.arena import Part, arena
-from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet
+from scaffe.layers.kernels.cuda.cudnn.timing import operands
 from scaffe.layers.kernels.cuda.products import Convolution as Products
 from scaffe.layers.kernels.cuda.products import Weights
-from scaffe.layers.kernels.specs import ConvSpec, Ints
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, Ints
 
 X, W, Y, BIAS = 1, 2, 3, 4  # the tensors' numbers in every graph; gradients have their values' numbers
 FORWARD, BY_DATA, BY_WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
@@ -80,34 +81,64 @@ def widened(spec: ConvSpec) -> ConvSpec:
                    pad=(0, *spec.pad), dilation=(1, *spec.dilation))
 
 
-def key_of(kind: str, spec: ConvSpec, bias: bool = False, slope: float | None = None) -> ConvKey:
-    """The key of a pass, with the current setting of TF32."""
-    return ConvKey(kind, widened(replace(spec, bias=False)), precision.tf32, bias, slope)
+N_HALVED, LEAST_ROWS = 3, 1 << 16
+"""How often a batch is halved at most, unless so many places of outputs, which occupy a large card, are left."""
+
+
+def halves(key: ConvKey) -> list[ConvKey]:
+    """The keys of the same pass for a half of the batch, a quarter, ..., whose images begin where kernels load 16
+    bytes."""
+    found, spec, n_images = list[ConvKey](), key.spec, key.spec.in_shape[0]
+    an_image = tuple(prod(shape[1:]) * spec.dtype.itemsize for shape in (spec.in_shape, spec.out_shape))
+    while n_images % 2 == 0:
+        n_images //= 2
+        is_short = len(found) >= N_HALVED and n_images * prod(spec.out_spatial) < LEAST_ROWS
+        if is_short or any(n_images * n_bytes % 16 for n_bytes in an_image):
+            break
+        found.append(replace(key, spec=replace(spec, in_shape=(n_images, *spec.in_shape[1:]))))
+    return found
 
 
 class Convolution:
     """The three passes of a geometry of one to three spatial axes, on channels-last arrays and weights in Caffe's
-    order."""
+    order. The graph of each is built before its first run, or by ``scratch``; with the setting of TF32 that was current
+    when this was made."""
 
     def __init__(self, spec: ConvSpec) -> None:
-        self.spec, self._dtype = spec, np.dtype(spec.dtype)
+        self.spec, self._dtype, self._tf32 = spec, np.dtype(spec.dtype), precision.tf32
         self._weights = Weights(spec.weight_shape, self._dtype)
         self._turns = prod(spec.kernel) > 1 and spec.in_shape[1] // spec.group > 1
         self._gradient: Part = (spec.weight_shape, self._dtype)
-        n_rows = spec.out_shape[0] * prod(spec.out_spatial)
-        arena.reserve(parts_of(n_rows, spec.n_output, self._dtype))
-        self._data = self._build(BY_DATA)
-        self._by_weights = self._build(BY_WEIGHTS)
         self._forwards: dict[tuple[bool, float | None], tuple[Built | None, bool]] = {}
 
-    def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Built | None:
-        built = plans.build(key_of(kind, self.spec, bias, slope))
-        if built is not None:
-            arena.reserve((built.n_workspace_bytes, np.uint8), self._gradient if kind == BY_WEIGHTS
-                          else self._weights.part)
-        return built
+    def scratch(self, passes: ConvPasses) -> list[tuple[Part, ...]]:
+        """What each of these passes takes of the arena at once."""
+        found = list[tuple[Built | None, Part]]()
+        if passes.forward:
+            found.append((self.forward_graph(passes.bias, passes.relu_slope)[0], self._weights.part))
+        if passes.by_data:
+            found.append((self._data, self._weights.part))
+        if passes.by_weights:
+            found.append((self._by_weights, self._gradient))
+        own = [(part, _workspace(graph)) for graph, part in found if graph is not None]
+        return [*own, *(self._products.scratch(passes) if len(own) < len(found) else ())]
 
-    def prepare(self, bias: bool, relu_slope: float | None) -> tuple[Built | None, bool]:
+    def _key(self, kind: str, bias: bool = False, slope: float | None = None) -> ConvKey:
+        return ConvKey(kind, widened(replace(self.spec, bias=False)), self._tf32, bias, slope)
+
+    def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Built | None:
+        key = self._key(kind, bias, slope)
+        return plans.build(key, *halves(key))
+
+    @cached_property
+    def _data(self) -> Built | None:
+        return self._build(BY_DATA)
+
+    @cached_property
+    def _by_weights(self) -> Built | None:
+        return self._build(BY_WEIGHTS)
+
+    def forward_graph(self, bias: bool, relu_slope: float | None) -> tuple[Built | None, bool]:
         """The forward graph for a call with or without bias and ReLU, and whether the graph includes them.
 
         cuDNN fuses them only on tensor cores, and for half types by few engines. Without a fused graph, or where that
@@ -125,34 +156,47 @@ class Convolution:
         fused = self._build(FORWARD, bias, slope)
         if fused is None or plain is None:
             return fused or plain, fused is not None
-        is_whole = self._is_faster(fused, plain, slope)
+        is_whole = self._is_better(fused, plain, self._key(FORWARD, bias, slope))
         return (fused if is_whole else plain), is_whole
 
-    def _is_faster(self, fused: Built, plain: Built, slope: float | None) -> bool:
-        """Whether the fused graph takes less time than the plain one with our own kernel behind it."""
-        arrays, workspace = plans.operands(fused.key, max(fused.n_workspace_bytes, plain.n_workspace_bytes))
+    def _is_better(self, fused: Built, plain: Built, whole: ConvKey) -> bool:
+        """Whether ``choose`` takes the fused graph, or the plain one with our own kernel behind it. ``whole``: the key
+        of the first, for the whole batch."""
+        arrays, workspace = operands(whole, max(fused.n_workspace_bytes, plain.n_workspace_bytes))
         rows, own = arrays[Y].reshape(-1, self.spec.n_output), {number: arrays[number] for number in (X, W, Y)}
 
         def in_two() -> None:
-            plain.run(own, workspace)
-            add_bias(rows, arrays[BIAS].reshape(-1) if BIAS in arrays else None, slope)
-        return plans.fastest_way(fused.key, {"one graph": lambda: fused.run(arrays, workspace),
-                                              "two steps": in_two}) == "one graph"
+            self._run(plain, own, workspace)
+            add_bias(rows, arrays[BIAS].reshape(-1) if BIAS in arrays else None, whole.slope)
+        return plans.chosen_way(whole, {
+            "one graph": plans.Way(lambda: self._run(fused, arrays, workspace), fused.n_workspace_bytes),
+            "two steps": plans.Way(in_two, plain.n_workspace_bytes)}) == "one graph"
+
+    def _run(self, graph: Built, arrays: Mapping[int, Any], workspace: Any) -> None:
+        for part in self._micro_batches(graph, arrays):
+            graph.run(part, workspace)
+
+    def _micro_batches(self, graph: Built, arrays: Mapping[int, Any]) -> Iterator[Mapping[int, Any]]:
+        """The arrays, with the images that the graph computes at a time."""
+        divided = (X, Y) if graph.n_parts > 1 else ()
+        for number in range(graph.n_parts):
+            yield {tensor: _part(array.reshape(-1), number, graph.n_parts) if tensor in divided else array
+                   for tensor, array in arrays.items()}
 
     @cached_property
     def _products(self) -> Products:
         return Products(self.spec)
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        built, is_whole = self.prepare(b is not None, relu_slope)
+        built, is_whole = self.forward_graph(b is not None, relu_slope)
         if built is None:
             self._products.forward(x, w, b, y, relu_slope)
             return
-        kernels, workspace = arena.take(self._weights.part, (built.n_workspace_bytes, np.uint8))
+        kernels, workspace = arena.take(self._weights.part, _workspace(built))
         arrays = {X: x, W: self._weights.laid_out(w, kernels), Y: y}
         if is_whole and b is not None:
             arrays[BIAS] = b
-        built.run(arrays, workspace)
+        self._run(built, arrays, workspace)
         if not is_whole:
             add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
@@ -160,21 +204,32 @@ class Convolution:
         if self._data is None:
             self._products.backward_data(gy, w, gx)
             return
-        kernels, workspace = arena.take(self._weights.part, (self._data.n_workspace_bytes, np.uint8))
-        self._data.run({Y: gy, W: self._weights.laid_out(w, kernels), X: gx}, workspace)
+        kernels, workspace = arena.take(self._weights.part, _workspace(self._data))
+        self._run(self._data, {Y: gy, W: self._weights.laid_out(w, kernels), X: gx}, workspace)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
         if self._by_weights is None:
             self._products.backward_weights(x, gy, gw, gb, overwrite)
             return
-        gradient, workspace = arena.take(self._gradient, (self._by_weights.n_workspace_bytes, np.uint8))
-        direct = overwrite and not self._turns and gw.dtype == self._dtype
-        target = gw if direct else gradient
-        self._by_weights.run({X: x, Y: gy, W: target}, workspace)
-        if not direct:
-            self._weights.bring_back(gradient, gw, overwrite)
+        gradient, workspace = arena.take(self._gradient, _workspace(self._by_weights))
+        for number, part in enumerate(self._micro_batches(self._by_weights, {X: x, Y: gy})):
+            is_first = overwrite and not number
+            direct = is_first and not self._turns and gw.dtype == self._dtype
+            self._by_weights.run({**part, W: gw if direct else gradient}, workspace)
+            if not direct:
+                self._weights.bring_back(gradient, gw, is_first)
         if gb is not None:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
+
+
+def _workspace(graph: Built) -> Part:
+    return graph.n_workspace_bytes, np.uint8
+
+
+def _part(flat: Any, number: int, n_parts: int) -> Any:
+    """One of several equal parts of a flat array; longer ones where it cannot be divided, which its graph refuses."""
+    n_elems = -(-flat.size // n_parts)
+    return flat[number * n_elems:(number + 1) * n_elems]
 
 
 def convolution(spec: ConvSpec) -> Convolution | None:

@@ -78,12 +78,14 @@ class Sheet:
 @dataclass
 class Built:
     """A graph with its chosen plan, ``run({X: array, ...}, workspace)``: the Frontend's, the plan's index among the
-    graph's (None for one that was read from disk with its one plan), what it works in, and the key it was made from."""
+    graph's (None for one that was read from disk with its one plan), what it works in, the key it was made from, and
+    how many micro-batches of its length make a batch."""
 
     graph: Any
     index: int | None
     n_workspace_bytes: int
     key: Key
+    n_parts: int = 1
 
     def __post_init__(self) -> None:
         self._n_elems = {number: prod(shape) for number, (shape, _) in self.key.tensors.items()}

@@ -1,4 +1,4 @@
-"""Which of cuDNN's plans was fastest, and the plan itself, on disk: later runs start at once and give the same bits.
+"""Which of cuDNN's plans was chosen, and the plan itself, on disk: later runs start at once and give the same bits.
 
 A file holds one choice, so that processes never write over one another's. Processes that share the folder choose one
 after another: the first of a node's ranks times, the others find what it chose.
@@ -10,16 +10,15 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from scaffe import private_files
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import SMALL_BYTES
 from scaffe.layers.kernels.cuda.cudnn.graphs import (
     Built,
     Key,
@@ -29,6 +28,7 @@ from scaffe.layers.kernels.cuda.cudnn.graphs import (
     on_current_stream,
     plan_graph,
 )
+from scaffe.layers.kernels.cuda.cudnn.timing import SLOWER, choose, operands, seconds_of
 
 FOLDER = "cudnn_plans"
 PATIENCE_SECONDS, NAP_SECONDS = 180.0, 0.01
@@ -37,11 +37,12 @@ PATIENCE_SECONDS, NAP_SECONDS = 180.0, 0.01
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen: a plan's name, and the plan as cuDNN writes it, with the kernels that it compiled (empty where
-    it cannot)."""
+    """What was chosen: a plan's name, the plan as cuDNN writes it, with the kernels that it compiled (empty where it
+    cannot), and how often the batch was halved for it."""
 
     plan: str
     content: bytes = b""
+    n_halved: int = 0
 
 
 def find(name: str) -> Choice | None:
@@ -54,7 +55,7 @@ def find(name: str) -> Choice | None:
     with suppress(ValueError):
         said: Any = json.loads(head)
         if isinstance(said, dict) and (said.get("name"), said.get("sha256")) == (name, _hash(content)):
-            return Choice(str(said.get("plan")), content)
+            return Choice(str(said.get("plan")), content, int(said.get("halved", 0)))
     return None
 
 
@@ -62,7 +63,7 @@ def keep(name: str, choice: Choice) -> None:
     """Save a choice. Does nothing if no folder can be written."""
     path = _file(name)
     if path is not None:
-        head = {"name": name, "plan": choice.plan, "sha256": _hash(choice.content)}
+        head = {"name": name, "plan": choice.plan, "halved": choice.n_halved, "sha256": _hash(choice.content)}
         with suppress(OSError):
             private_files.write(path, json.dumps(head).encode() + b"\n" + choice.content)
 
@@ -103,12 +104,20 @@ def _hash(content: bytes) -> str:
 
 MOST_TRIED = 6  # plans that are timed
 MOST_SECONDS = 1.0  # of building plans for one graph, once there is one: one compiled on the spot takes 0.3 to 2.7
-N_TIMED = 3
+RULE = f"least workspace within {SLOWER}"
+
+
+class Candidate(NamedTuple):
+    """A plan that was built: its name, and the plan as cuDNN writes it."""
+
+    built: Built
+    name: str
+    content: bytes
 
 
 def build_plans(graph: Any, wanted: str | None = None) -> dict[int, bytes]:
     """Build the plan named ``wanted``, or the first few that can be built: each as cuDNN writes it, by its index; empty
-    bytes for one that it cannot write."""
+    bytes for one that it cannot write. One after another: the Frontend holds Python's lock while it builds."""
     built: dict[int, bytes] = {}
     until = time.perf_counter() + MOST_SECONDS
     for index in range(graph.get_execution_plan_count()):
@@ -133,48 +142,94 @@ def _written(graph: Any) -> bytes:
 
 
 @device.PerDevice
-def build(key: Key) -> Built | None:
-    """The graph of a key with its fastest plan, timed once on each machine; None if cuDNN has no plan."""
-    name = _name(key)
+def build(key: Key, *halves: Key) -> Built | None:
+    """The graph of a key with the plan that ``choose`` takes, timed once on each machine; None if cuDNN has no plan.
+
+    Args:
+        halves: the same operations on a half of the batch, on a quarter, ..., whose plans are timed too where those of
+            the batch work in more than SMALL_BYTES: run part after part, they work in less (micro-batches: Oyama et
+            al., CLUSTER 2018).
+    """
+    keys, name = (key, *halves), _name(key)
     with turn():
         known = find(name)
-        return (known and known.content and _restored(key, known.content)) or _built(key, name, known)
+        return (known and known.n_halved < len(keys) and _again(keys[known.n_halved], known, name)) or _new(keys, name)
 
 
-def _restored(key: Key, content: bytes) -> Built | None:
-    """The plan that was kept; None where cuDNN does not take it."""
+def _again(key: Key, known: Choice, name: str) -> Built | None:
+    """The plan that was kept, or built once more by its name; None where cuDNN does not take it."""
+    restored = _restored(key, known) if known.content else None
+    found = _candidates(key, known.n_halved, known.plan) if restored is None else []
+    if found:
+        keep(name, Choice(found[0].name, found[0].content, known.n_halved))
+    return found[0].built if found else restored
+
+
+def _restored(key: Key, known: Choice) -> Built | None:
     try:
         graph = empty_graph(key, {"handle": on_current_stream()})
-        graph.deserialize(on_current_stream(), list(content))  # it takes no bytes
-        return Built(graph, None, graph.get_workspace_size(), key)
+        graph.deserialize(on_current_stream(), list(known.content))  # it takes no bytes
+        return Built(graph, None, graph.get_workspace_size(), key, 2**known.n_halved)
     except Exception:  # the Frontend's own
         return None
 
 
-def _built(key: Key, name: str, known: Choice | None) -> Built | None:
+def _new(keys: Sequence[Key], name: str) -> Built | None:
+    """The chosen plan for the batch, or for micro-batches."""
+    found, seconds = list[Candidate](), list[float]()
+    for n_halved, key in enumerate(keys):
+        more = _candidates(key, n_halved)
+        seconds += [taken * 2**n_halved for taken in _timed(key, more, is_alone=not found)]
+        found += more
+        if not found:
+            return None
+        best = found[choose(seconds, [each.built.n_workspace_bytes for each in found])]
+        if best.built.n_workspace_bytes <= SMALL_BYTES:
+            break
+    keep(name, Choice(best.name, best.content, best.built.n_parts.bit_length() - 1))
+    return best.built
+
+
+def _candidates(key: Key, n_halved: int, wanted: str | None = None) -> list[Candidate]:
+    """The plans of a key that could be built, or the one of that name."""
     try:
         graph = make_graph(key, handle=on_current_stream())
         plan_graph(graph, key)
     except Exception as error:
         if "Not" in type(error).__name__ or isinstance(error, RuntimeError):
-            return None
+            return []
         raise
-    candidates = (build_plans(graph, known.plan) if known else {}) or build_plans(graph)
-    if not candidates:
-        return None
-    best = next(iter(candidates)) if len(candidates) == 1 else _fastest(key, graph, list(candidates))
-    keep(name, Choice(graph.get_plan_name_at_index(best), candidates[best]))
-    return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key)
+    return [Candidate(Built(graph, index, graph.get_workspace_size_plan_at_index(index), key, 2**n_halved),
+                      graph.get_plan_name_at_index(index), content)
+            for index, content in build_plans(graph, wanted).items()]
 
 
-def fastest_way(key: Key, ways: Mapping[str, Callable[[], Any]]) -> str:
-    """The name of the way that takes least time, timed once on each machine, among several that queue work with the
-    same result; one of them runs the graph of ``key``."""
+def _timed(key: Key, found: Sequence[Candidate], is_alone: bool) -> list[float]:
+    """Seconds of each plan on arrays of its own; not measured where there is only one, and it is small."""
+    most = max((each.built.n_workspace_bytes for each in found), default=0)
+    if len(found) < 2 and is_alone and most <= SMALL_BYTES:
+        return [0.0] * len(found)
+    arrays, workspace = operands(key, most)
+    return [seconds_of(lambda built=each.built: built.run(arrays, workspace)) for each in found]  # type: ignore[misc]
+
+
+class Way(NamedTuple):
+    """A way to a result: what queues its work, and the bytes that it works in."""
+
+    run: Callable[[], Any]
+    n_workspace_bytes: int
+
+
+def chosen_way(key: Key, ways: Mapping[str, Way]) -> str:
+    """The name of the way that ``choose`` takes, timed once on each machine, among several with the same result; one of
+    them runs the graph of ``key``."""
     name = f"{_name(key)}: {' or '.join(ways)}"
     with turn():
         known = find(name)
         if known is None or known.plan not in ways:
-            known = Choice(min(ways, key=lambda way: _seconds(ways[way])))
+            seconds = [seconds_of(way.run) for way in ways.values()]
+            best = choose(seconds, [way.n_workspace_bytes for way in ways.values()])
+            known = Choice(list(ways)[best])
             keep(name, known)
     return known.plan
 
@@ -185,37 +240,8 @@ def _name(key: Key) -> str:
 
 
 def machine() -> str:
-    """The card, the driver and the libraries that choices depend on."""
+    """The card, the driver, the libraries and the rule that choices depend on."""
     properties = device.describe(device.load().cuda.runtime.getDevice())
     driver = device.load().cuda.runtime.driverGetVersion()
     versions = f"cuDNN {frontend().backend_version()}, Frontend {frontend().__version__}, driver {driver}"
-    return f"{properties['Name']}, {versions}"
-
-
-def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:
-    """The place of the plan that takes least time on arrays of its own."""
-    arrays, workspace = operands(key, max(map(graph.get_workspace_size_plan_at_index, candidates)))
-    return min(candidates, key=lambda index: _seconds(
-        lambda: Built(graph, index, 0, key).run(arrays, workspace)))
-
-
-def operands(key: Key, n_workspace_bytes: int) -> tuple[dict[int, Any], Any]:
-    """Arrays of zeros for a graph's tensors, by number, and a workspace: to time it with."""
-    cupy = device.load()
-    arrays = {number: cupy.zeros(shape, dtype) for number, (shape, dtype) in key.tensors.items()}
-    return arrays, cupy.empty(max(n_workspace_bytes, 1), np.uint8)
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    """The shortest of a few runs on the device."""
-    cuda = device.load().cuda
-    work()
-    times: list[float] = []
-    for _ in range(N_TIMED):
-        start, end = cuda.Event(), cuda.Event()
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(cuda.get_elapsed_time(start, end) / 1e3)
-    return min(times)
+    return f"{properties['Name']}, {versions}, {RULE}"

@@ -1,0 +1,117 @@
+"""What passes of a net work in on a device (its scratch arena), counted before they run: the same for training, which
+has plans, and for ``summary``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from scaffe.layers.arithmetic.scale import Affine
+from scaffe.layers.fully_connected.inner_product import InnerProduct
+from scaffe.layers.kernels.cuda.arena import AHEAD_BYTES, Part, arena, together
+from scaffe.layers.kernels.cuda.channels import norm_parts, parts_of
+from scaffe.layers.kernels.cuda.cudnn import estimate
+from scaffe.layers.kernels.cuda.launch import BLOCKS_PER_MULTIPROCESSOR, most_blocks, wide
+from scaffe.layers.kernels.cuda.pooling_lrn import lrn_images
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, NormPasses, NormSpec
+from scaffe.layers.normalization.batch_norm import BN, BatchNorm
+from scaffe.layers.normalization.lrn import Lrn
+from scaffe.layers.vision.convolution import Convolution, Deconvolution
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+Takes = list[tuple[Part, ...]]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the scratch arena's length depends on beside shapes.
+
+    Attributes:
+        n_blocks: blocks of 256 threads that fill the device.
+        convolution, norm: what each of the passes of a geometry takes of the arena at once.
+    """
+
+    n_blocks: int
+    convolution: Callable[[ConvSpec, ConvPasses], Takes]
+    norm: Callable[[NormSpec, NormPasses], Takes]
+
+
+def this_card() -> Card:
+    """The current device. What passes take of it is asked of their plans, which are built, and timed unless they have
+    been before."""
+    from scaffe.layers.kernels import cuda
+
+    def asked(make: Callable[[Any], Any], spec: Any, passes: Any) -> Takes:
+        found: Takes = make(spec).scratch(passes)
+        return found
+    return Card(most_blocks(), partial(asked, cuda.convolution), partial(asked, cuda.batch_norm))
+
+
+def described_card(n_multiprocessors: int, tf32: bool = True) -> Card:
+    """A card that is not there; workspaces of cuDNN's are estimated."""
+    n_blocks = BLOCKS_PER_MULTIPROCESSOR * n_multiprocessors
+    return Card(n_blocks, partial(estimate.scratch, tf32=tf32), lambda spec, passes: [norm_parts(spec, n_blocks)])
+
+
+def scratch_bytes(net: Net, card: Card, backward: bool = True) -> int:
+    """The length in bytes of the arena in which a net's passes run, after ``fuse_layers``. ``backward``: whether it
+    runs backward too."""
+    takes = (parts for node in net.nodes if not node.fused_offset for parts in _takes(node, card, backward))
+    return max(map(together, takes), default=0)
+
+
+def reserve_scratch(net: Net, backward: bool = True) -> int:
+    """Build the plans of the passes of a net on the current device, and take the arena in which they run. Returns
+    ``held_bytes``."""
+    arena.reserve((scratch_bytes(net, this_card(), backward), "u1"))
+    return held_bytes()
+
+
+def taken_bytes(net: Net, card: Card) -> int:
+    """As ``held_bytes`` once a net's training has its arena, on a card that it need not be on."""
+    return scratch_bytes(net, card) + AHEAD_BYTES
+
+
+def held_bytes() -> int:
+    """Bytes of the arena on the current device, and of what recordings hold."""
+    return arena.n_bytes + AHEAD_BYTES
+
+
+def _takes(node: Node, card: Card, backward: bool) -> Iterator[tuple[Part, ...]]:
+    layer, wanted = node.layer, node.propagate_down if backward and node.needs_backward else ()
+    if isinstance(layer, (Convolution, Deconvolution)):
+        yield from card.convolution(layer.spec, layer.passes(wanted))
+        yield from _bias_gradient(node, card, wanted)
+    elif isinstance(layer, InnerProduct):
+        yield from _narrowed_weights(layer)
+        yield from _bias_gradient(node, card, wanted)
+    elif isinstance(layer, BatchNorm):
+        yield from card.norm(layer.spec, layer.passes(node.bottoms, node.tops, wanted))
+    elif isinstance(layer, BN):
+        yield norm_parts(NormSpec(node.bottoms[0].shape, 0.0, 0.0, node.bottoms[0].dtype), card.n_blocks)
+    elif isinstance(layer, Lrn) and any(wanted):
+        shape, dtype = node.bottoms[0].shape, node.bottoms[0].dtype
+        yield ((lrn_images(shape, dtype) * node.bottoms[0].count(1), wide(dtype)),)
+    elif isinstance(layer, Affine) and wanted:
+        yield (_sums(node, card),)
+
+
+def _bias_gradient(node: Node, card: Card, wanted: Sequence[bool]) -> Takes:
+    learns = len(wanted) > 0 and node.layer.param_propagate_down[1:] == [True]
+    return [(_sums(node, card, node.layer.blobs[1].n_elems),)] if learns else []
+
+
+def _sums(node: Node, card: Card, n_channels: int = 0) -> Part:
+    """The partial sums of two sums for each channel of a layer's top."""
+    top = node.tops[0]
+    n_channels = n_channels or top.shape[1]
+    return parts_of(top.n_elems // max(n_channels, 1), n_channels, top.dtype, card.n_blocks)
+
+
+def _narrowed_weights(layer: InnerProduct) -> Takes:
+    """The weights in a half type, unless copies in it are kept."""
+    weights, dtype = layer.blobs[0], layer.context.dtype
+    return [((weights.shape, dtype),)] if dtype != weights.dtype and weights.kernel_copy is None else []

@@ -138,6 +138,14 @@ def current_stream() -> Any:
     return load().cuda.get_current_stream()
 
 
+def array_at(address: int, n_bytes: int, owner: Any) -> Any:
+    """Memory of the current device that something else keeps, as an array of bytes, uint8 (n_bytes,). ``owner``: is
+    kept as long as the array."""
+    cuda = load().cuda
+    memory = cuda.UnownedMemory(address, n_bytes, owner, current())
+    return load().ndarray((n_bytes,), np.uint8, cuda.MemoryPointer(memory, 0))
+
+
 def copy_to_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
     """Queue a copy of an array of bytes, uint8 (n_bytes,), to page-locked memory on a stream. Both must last until it
     is done."""

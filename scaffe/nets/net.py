@@ -26,6 +26,9 @@ class Tier:
     def before(self, step: int) -> None:
         """Just before a step: see to it that what it uses is there, or on its way."""
 
+    def place(self, step: int) -> None:
+        """Have blobs be where a step has them. Nothing is moved."""
+
     def recompute(self, step: int) -> None:
         """Between that and the step: compute again what it uses, by work of the kind that the step itself is."""
 

@@ -117,6 +117,9 @@ class Event:
             if self.shared is not None:
                 self.shared.node = self.node
 
+    def passed(self) -> None:
+        """A launched recording has come here."""
+
     @property
     def done(self) -> bool:
         """Whether it has come to pass."""

@@ -1,9 +1,9 @@
-"""Which pages of a device's memory tensors lie in. An array's addresses are one behind the other, its pages anywhere, so
+"""Which pages of a device's memory tensors lie in. An array's addresses are contiguous, its pages are anywhere, so
 that tensors leave no gaps between each other.
 
 A page may lie at several addresses at once. Each stay of a tensor in memory has addresses of its own, and pages that
-nobody else has in these steps: pages are the colours of an interval graph, which needs as many as its fullest step. What
-keeps its address from stay to stay, as parameters do, has the same pages in all of them.
+nobody else has in these steps: pages are the colours of an interval graph, which takes as many as its fullest step.
+What keeps its address from stay to stay, as parameters do, has the same pages in all of them.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 from scaffe.errors import LayerError
 
 LIBRARY = "libcuda.so.1"
+EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 
 
 class Location(Structure):

@@ -163,8 +163,8 @@ class Recorded:
 
 
 class InRecording(Tier):
-    """A net's tier while a stretch is recorded: it has blobs where each step has them, computes again, and moves
-    nothing."""
+    """A net's tier while a stretch is recorded: it has blobs where each step has them, computes again, measures, and
+    moves nothing."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
@@ -174,6 +174,9 @@ class InRecording(Tier):
 
     def recompute(self, step: int) -> None:
         self._tier.recompute(step)
+
+    def after(self, step: int) -> None:
+        self._tier.ended(step)
 
 
 def can_record(layer: Layer) -> bool:

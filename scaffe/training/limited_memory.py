@@ -148,7 +148,7 @@ class LimitedMemory(Observer):
         info(f"Memory: {self.tier.spent()}")
 
 
-MEASURED_AFTER_ON_DEVICE = 2  # iterations: passes are recorded from the third on
+MEASURED_AFTER_ON_DEVICE = 4  # iterations: the third records passes, and the fourth only launches what was recorded
 SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragments
 
 

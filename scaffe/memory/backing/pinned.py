@@ -12,7 +12,8 @@ from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.device_pages import DevicePages, least_page_bytes
 from scaffe.log import info
-from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock, PinnedPlaces
+from scaffe.memory.backing.device_clock import DeviceClock
+from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, PinnedPlaces
 from scaffe.memory.backing.speeds import link_speed
 from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Opened, PersistentTensors, Record
 from scaffe.memory.plan.layout import Lay, Layout, fitted_together, in_one_piece, least_together

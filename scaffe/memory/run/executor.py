@@ -100,8 +100,11 @@ class Executor(Tier):
                 self._recompute(action.tensor)
         self.clock.begin(step)
 
-    def after(self, step: int) -> None:
+    def ended(self, step: int) -> None:
         self.clock.end(step)
+
+    def after(self, step: int) -> None:
+        self.ended(step)
         self.place(step)  # several steps have begun together
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)

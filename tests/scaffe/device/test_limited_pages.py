@@ -5,11 +5,14 @@ too early or too late, leaves other bits."""
 import numpy as np
 import pytest
 
+from scaffe.layers.kernels import device
 from scaffe.memory.plan import paging
 from scaffe.memory.plan.layout import least_together
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice
 from scaffe.memory.plan.schedule import schedule
+from scaffe.training import limited_memory
+from scaffe.training.solver import Observer
 from tests import pretend
 from tests.pretend import driver
 from tests.pretend.memory import counters
@@ -30,6 +33,7 @@ from tests.scaffe.device.test_limited_memory import (
 from tests.scaffe.training.limited_memory_net import from_database, uneven
 
 PAGE = 4096
+MEASURED_AFTER = limited_memory.MEASURED_AFTER_ON_DEVICE
 pytestmark = pytest.mark.skip(reason="a card's pages are too long") if plain.REAL else plain.pytestmark
 __all__ = ["on_device"]
 
@@ -145,6 +149,29 @@ def test_where_the_driver_has_no_room_arrays_lie_in_one_piece_and_a_line_says_so
             "the pretend driver") in capfd.readouterr().err
     assert trained(solver) == expected
     assert not stays(solver)
+
+
+def test_recordings_measure_and_those_made_for_the_next_plan_do_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(limited_memory, "MEASURED_AFTER_ON_DEVICE", MEASURED_AFTER)
+    text, marked, counts = "max_iter: 7", [], []
+    expected, limit = trained(solver_of(tmp_path, text)), limits(tmp_path, text)[0]
+    record = device.record_at_launch
+    monkeypatch.setattr(device, "record_at_launch", lambda *given: marked.append(given) or record(*given))
+    solver = solver_of(tmp_path, text, memory=limit, placement="move")
+    solver.observers.append(Each(lambda: counts.append(len(marked))))
+    assert trained(solver) == expected
+    assert counts == [0, 0, *[len(marked)] * 5]  # all in the third iteration
+    assert len(marked) > len(solver.net.nodes)
+
+
+class Each(Observer):
+    """Calls something after each iteration."""
+
+    def __init__(self, call):
+        self._call = call
+
+    def after_iteration(self, solver):
+        self._call()
 
 
 def test_recordings_keep_the_addresses_that_each_step_has(tmp_path):

@@ -105,7 +105,6 @@ class Executor(Tier):
 
     def after(self, step: int) -> None:
         self.ended(step)
-        self.place(step)  # several steps have begun together
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
         for update in self.updates.get(step, ()):

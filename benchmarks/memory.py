@@ -2,6 +2,7 @@
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
                                 [-in_turns N] [-narrow N] [-gpu N] [-display N] [-peer PYTHON_WITH_TORCH]
+    python benchmarks/memory.py bars [-gpu N] ...       # all nets of the bars in one call: see memory_parts/bars.py
 
 Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
 and the median of all iterations after the plan has been made anew counts. With ``-in_turns N`` all runs are there at
@@ -30,16 +31,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import launcher  # noqa: E402, F401 - children find scaffe
 from in_turns import PACE, Turn  # noqa: E402
+from memory_parts import bars  # noqa: E402
+from memory_parts.nets import SOLVER, net_text  # noqa: E402
 from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
-from nets.prototxt import prototxt  # noqa: E402
 
-INPUT = re.compile(r'layer \{ name: "input".*\n')
-OUTPUTS = re.compile(r"num_output: (\d+)")
-LEAST_OUTPUTS = 16
-SHAPE = re.compile(r"shape \{ ((?:dim: \d+ ?)+)\}")
 MOVED = re.compile(r"Memory: (\S+ \S+) written, .* waited (\S+) s, computed again for (\S+) s")
 PEER = Path(__file__).resolve().parent / "peers" / "torch_nets.py"
-FILLERS = ('type: "gaussian" std: 1', 'type: "constant" value: 1')  # on the host, on a GPU
 WARM_UP = 4  # iterations before the plan has been made with measured times, and compiling
 
 
@@ -55,23 +52,10 @@ class Runs:
 
 
 def files(folder: Path, options: argparse.Namespace, batch: int) -> None:
-    """Write the net, with images drawn at random, and its solver; ``-narrow`` divides the outputs of its layers."""
-    net, narrow = options.net, options.narrow
-    text = OUTPUTS.sub(lambda found: f"num_output: {_fewer(int(found[1]), narrow)}", prototxt(net, batch))
-    given = INPUT.search(text)
-    if given is None:
-        raise SystemExit(f"{net} has no input")
-    shapes = " ".join(f"shape {{ {shape} }}" for shape in SHAPE.findall(given[0]))
-    data = (f'layer {{ name: "input" type: "DummyData" top: "data" top: "label" dummy_data_param {{ {shapes} '
-            f'data_filler {{ {FILLERS[bool(options.gpu)]} }} data_filler {{ type: "constant" value: 1 }} }} }}\n')
-    (folder / "net.prototxt").write_text(text.replace(given[0], data))
+    """Write the net and its solver."""
+    (folder / "net.prototxt").write_text(net_text(options.net, batch, options.narrow, bool(options.gpu)))
     (folder / "solver.prototxt").write_text(
-        'net: "net.prototxt" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" random_seed: 7 snapshot_prefix: "run" '
-        f'snapshot_after_train: false display: {options.display} max_iter: {options.iterations}\n')
-
-
-def _fewer(n_outputs: int, narrow: int) -> int:
-    return max(n_outputs // narrow, min(n_outputs, LEAST_OUTPUTS))
+        f'net: "net.prototxt" {SOLVER} display: {options.display} max_iter: {options.iterations}\n')
 
 
 def command(runs: Runs, options: argparse.Namespace) -> list[str]:
@@ -157,6 +141,8 @@ def peer(folder: Path, options: argparse.Namespace, batch: int) -> str:
 
 def main() -> None:
     """Run the benchmark."""
+    if sys.argv[1:2] == ["bars"]:
+        raise SystemExit(bars.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("net", choices=sorted(ARCHITECTURES))
     parser.add_argument("-batch", type=int, default=0)

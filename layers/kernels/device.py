@@ -12,6 +12,7 @@ import numpy as np
 
 from scaffe import threads
 from scaffe.errors import LayerError
+from scaffe.layers.kernels import driver
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
 LANES = 128  # multiply-adds of a multiprocessor in each clock
@@ -136,6 +137,20 @@ def compute_stream() -> Any:
 def current_stream() -> Any:
     """The stream that this thread queues its work on."""
     return load().cuda.get_current_stream()
+
+
+def record_at_launch(event: Any, stream: Any) -> None:
+    """Have a recording that is being made on a stream record an event each time it is launched (CUDA's external event
+    record nodes). Raises LayerError if the driver cannot."""
+    driver.call("cuEventRecordWithFlags", event.ptr, stream.ptr, driver.EXTERNAL)
+
+
+def array_at(address: int, n_bytes: int, owner: Any) -> Any:
+    """Memory of the current device that something else keeps, as an array of bytes, uint8 (n_bytes,). ``owner``: is
+    kept as long as the array."""
+    cuda = load().cuda
+    memory = cuda.UnownedMemory(address, n_bytes, owner, current())
+    return load().ndarray((n_bytes,), np.uint8, cuda.MemoryPointer(memory, 0))
 
 
 def copy_to_pinned(array: Any, place: np.ndarray, stream: Any) -> None:

@@ -163,13 +163,20 @@ class Recorded:
 
 
 class InRecording(Tier):
-    """A net's tier while a stretch is recorded: it computes again, and moves nothing."""
+    """A net's tier while a stretch is recorded: it has blobs where each step has them, computes again, measures, and
+    moves nothing."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
 
+    def before(self, step: int) -> None:
+        self._tier.place(step)
+
     def recompute(self, step: int) -> None:
         self._tier.recompute(step)
+
+    def after(self, step: int) -> None:
+        self._tier.ended(step)
 
 
 def can_record(layer: Layer) -> bool:

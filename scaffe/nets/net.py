@@ -26,11 +26,17 @@ class Tier:
     def before(self, step: int) -> None:
         """Just before a step: see to it that what it uses is there, or on its way."""
 
+    def place(self, step: int) -> None:
+        """Have blobs be where a step has them. Nothing is moved."""
+
     def recompute(self, step: int) -> None:
         """Between that and the step: compute again what it uses, by work of the kind that the step itself is."""
 
+    def ended(self, step: int) -> None:
+        """Right after a step, or what is recorded of it: its own work is done, or queued."""
+
     def after(self, step: int) -> None:
-        """Right after a step."""
+        """Right after a step: see to it that what is no longer used leaves, and whatever else follows."""
 
     def close(self) -> None:
         """Let go of everything."""

@@ -150,7 +150,7 @@ class LimitedMemory(Observer):
         info(f"Memory: {self.tier.spent()}")
 
 
-MEASURED_AFTER_ON_DEVICE = 2  # iterations: passes are recorded from the third on
+MEASURED_AFTER_ON_DEVICE = 4  # iterations: the third records passes, and the fourth only launches what was recorded
 SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragments
 
 
@@ -221,7 +221,7 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
     unmovable -= state.taken_bytes
     limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
-    store = pinned_store(net, iteration, limit - unmovable)
+    store = pinned_store(net, iteration, limit - unmovable, len(activations), solver.communicator.n_ranks == 1)
     tier = LimitedNet(net, activations, state.tensors, iteration, limits, store, solver.timers)
     attach(solver, state, tier.executor)
     _limit_tests_on_device(solver, on_device.pinned, store, tier)
@@ -235,7 +235,7 @@ def _limit_tests_on_device(solver: Solver, pinned: Sequence[PinnedParameters], s
     found, limit = list[LimitedNet](), tier.limit
     for test in solver.test_nets if pinned else ():
         sharing = ArenaSharingNet(test, solver.net, pinned)
-        _check_test(limit, test, limit.unmovable + sharing.least_bytes(store))
+        _check_test(limit, test, limit.unmovable + sharing.least_bytes())
         found.append(sharing.limit(limit.text, store))
         cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])
     share_arena([each.executor for each in (tier, *found)])

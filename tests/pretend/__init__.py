@@ -7,13 +7,15 @@ NotImplementedError, never answers something made up.
 from __future__ import annotations
 
 import sys
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from scaffe import threads
-from tests.pretend import compiler, contexts, cublas, cudnn, device, functions, nvimgcodec, pool, queue
+from scaffe.layers.kernels import driver as driver_door
+from tests.pretend import compiler, contexts, cublas, cudnn, device, driver, functions, nvimgcodec, pool, queue
 from tests.pretend.array import ndarray
 from tests.pretend.queue import deferring, settings
 
@@ -23,7 +25,7 @@ needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ 
 
 
 def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn: bool = False,
-            with_decoder: bool = False) -> ModuleType:
+            with_decoder: bool = False, page_bytes: int = driver.PAGE_BYTES) -> ModuleType:
     """Be ``cupy`` until the test ends; the module.
 
     Args:
@@ -32,11 +34,13 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
         n_devices: how many there seem to be; 0: as on a machine without one.
         with_cudnn: cuDNN's Frontend can be imported, a pretend one too.
         with_decoder: so can nvidia.nvimgcodec.
+        page_bytes: of the driver's shortest pages; 0: a driver without.
     """
     monkeypatch.setattr(threads, "_begin", [])
     monkeypatch.setattr(pool.Settings, "shared", ipc)
     monkeypatch.setattr(device.Settings, "n_devices", n_devices)
     monkeypatch.setattr(settings, "waits", [])
+    monkeypatch.setattr(driver_door, "library", cache(partial(driver.Driver, page_bytes)))
     modules = make()
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -111,11 +111,14 @@ class Event:
             stream = stream or current_stream()
             if self.device_id != (current_device() if stream.device_id < 0 else stream.device_id):
                 raise CudaError("cudaErrorInvalidResourceHandle: invalid resource handle: the event is another GPU's")
-            passed = _nothing if self.shared is None else self.shared.recorded()
+            passed = self.passed if self.shared is None else self.shared.recorded()
             self.graph, self.node = stream.graph, None if stream.graph else stream.add(passed)
             self.n_looks = 0
             if self.shared is not None:
                 self.shared.node = self.node
+
+    def passed(self) -> None:
+        """A stream, or a launched recording, has come here."""
 
     @property
     def done(self) -> bool:

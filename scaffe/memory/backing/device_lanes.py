@@ -1,8 +1,9 @@
-"""A device's tensors in one memory, and when copies and steps on its streams ran, measured by events."""
+"""A device's tensors, and when copies and steps on its streams ran, measured by events."""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.device_pages import DevicePages
 from scaffe.memory.backing.store import ArrayMemory
+from scaffe.memory.plan.layout import Stay
 
 
 class CopyLane:
@@ -46,63 +49,50 @@ def _mark(stream: Any) -> Any:
 class DeviceArena(ArrayMemory):
     """See ArrayMemory. Nothing is taken or given back: a tensor's memory is its own while the plan has it there.
 
+    Args:
+        memory: all of it, in one piece, uint8.
+        pages: the pages that it consists of; None if it has none.
+
     Attributes:
-        arrays: views of the memory; none before the first ``arrange``.
+        arrays: views of the memory, or of pages; none before the first ``arrange``.
         most_bytes: 0, since all tensors are arranged.
     """
 
-    def __init__(self, memory: Any, lengths: Sequence[int]) -> None:
-        self._memory, self._lengths = memory, list(lengths)
+    def __init__(self, memory: Any, lengths: Sequence[int], pages: DevicePages | None = None) -> None:
+        self._memory, self._lengths, self._pages = memory, list(lengths), pages
         self.arrays: list[Any] = []
         self.most_bytes = 0
+        self._edges: list[int] = []  # steps from which some array lies elsewhere
+        self._since = -1
+        self._several: dict[int, tuple[list[int], list[Any]]] = {}  # by number: first steps, and the array from each on
 
-    def arrange(self, offsets: Sequence[int] | None) -> None:
-        if offsets is None:
-            raise ValueError("arrays on a device lie in one memory")
-        self.arrays[:] = [self._memory[start:start + n_bytes]
-                          for start, n_bytes in zip(offsets, self._lengths, strict=True)]
+    def arrange(self, offsets: Sequence[int] | None, stays: Sequence[Stay] = ()) -> None:
+        self._several, self._since = {}, -1
+        if offsets is not None:
+            self.arrays[:] = [self._memory[start:start + n_bytes]
+                              for start, n_bytes in zip(offsets, self._lengths, strict=True)]
+        elif self._pages is None or not stays:
+            raise ValueError("arrays on a device lie in one memory, or in pages")
+        else:
+            found: dict[int, tuple[list[int], list[Any]]] = {number: ([], []) for number in range(len(self._lengths))}
+            for stay in stays:
+                found[stay.tensor][0].append(stay.first_step)
+                found[stay.tensor][1].append(self._pages.mapped(stay.pages)[:self._lengths[stay.tensor]])
+            self.arrays[:] = [found[number][1][0] for number in range(len(self._lengths))]
+            self._several = {number: each for number, each in found.items() if len(each[0]) > 1}
+        self._edges = sorted({step for steps, _ in self._several.values() for step in steps[1:]})
 
-
-class DeviceClock:
-    """See Clock. Measures passes that run layer by layer, until somebody has asked for the times, since recordings have
-    no steps."""
-
-    def __init__(self) -> None:
-        self._starts: dict[int, Any] = {}
-        self._ends: dict[int, Any] = {}
-        self._spans: dict[int, tuple[Any, Any]] = {}
-        self._last: Any = None
-        self._n_open = 0
-        self._found: dict[int, float] | None = None
-
-    @property
-    def seconds(self) -> dict[int, float]:
-        """See Clock. The host waits for the device at the first time."""
-        if self._found is None:
-            for _, end in self._spans.values():
-                end.synchronize()
-            elapsed = device.load().cuda.get_elapsed_time
-            self._found = {step: elapsed(*span) / 1e3 for step, span in self._spans.items()}
-            self._starts, self._ends, self._spans, self._last = {}, {}, {}, None
-        return self._found
-
-    def begin(self, step: int) -> None:
-        if self._found is None and not device.current_stream().is_capturing():
-            self._last = _clock_mark(self._starts, step)
-            self._n_open += 1
-
-    def end(self, step: int) -> None:
-        if self._found is None and self._n_open:
-            self._n_open -= 1
-            start, self._last = self._last, _clock_mark(self._ends, step)
-            self._spans[step] = start, self._last
-
-
-def _clock_mark(events: dict[int, Any], step: int) -> Any:
-    if step not in events:
-        events[step] = device.load().cuda.Event()
-    events[step].record(device.current_stream())
-    return events[step]
+    def place(self, step: int) -> Sequence[int]:
+        since = bisect_right(self._edges, step)
+        if since == self._since:
+            return ()
+        self._since, moved = since, list[int]()
+        for number, (steps, arrays) in self._several.items():
+            array = arrays[max(bisect_right(steps, step) - 1, 0)]
+            if array is not self.arrays[number]:
+                self.arrays[number] = array
+                moved.append(number)
+        return moved
 
 
 class PinnedPlaces:

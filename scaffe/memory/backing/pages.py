@@ -10,6 +10,7 @@ import numpy as np
 
 from scaffe.mapped_memory import HUGE_BYTES, Maps, address, advise_huge, anonymous, dismiss, make_private, rounded
 from scaffe.memory.backing.store import ArrayMemory
+from scaffe.memory.plan.layout import Stay
 
 MOST_ADDRESS = 1 << 64
 Piece = tuple[int, int]
@@ -120,7 +121,7 @@ class Pages(ArrayMemory):
         self.arrays.append(memory)
         advise_huge(memory)
 
-    def arrange(self, offsets: Sequence[int] | None) -> None:
+    def arrange(self, offsets: Sequence[int] | None, stays: Sequence[Stay] = ()) -> None:
         for number in range(len(self._separate)):
             self.drop(number)
         self.give_back()

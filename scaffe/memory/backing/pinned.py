@@ -8,11 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
-from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, DeviceClock, PinnedPlaces
+from scaffe.layers.kernels.device_pages import DevicePages, least_page_bytes
+from scaffe.log import info
+from scaffe.memory.backing.device_clock import DeviceClock
+from scaffe.memory.backing.device_lanes import CopyLane, DeviceArena, PinnedPlaces
 from scaffe.memory.backing.speeds import link_speed
 from scaffe.memory.backing.store import BACK, OUT, WAITS, ArrayMemory, ArrayMover, Opened, PersistentTensors, Record
-from scaffe.memory.plan.layout import Layout, fitted_together, least_together
+from scaffe.memory.plan.layout import Lay, Layout, fitted_together, in_one_piece, least_together
+from scaffe.memory.plan.paging import Paging, laid_out
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
@@ -148,13 +153,20 @@ class PinnedPersistentTensors(PersistentTensors):
 
 
 class PinnedStore:
-    """See BackingStore. All tensors of a plan lie in one piece of the device's memory, of ``n_bytes``, uint8."""
+    """See BackingStore. All tensors of a plan lie in one piece of the device's memory, or in its pages.
 
-    least_bytes = staticmethod(least_together)
+    Args:
+        allocate: of the memory, if it does not consist of pages: n_bytes → uint8.
+        lay: how tensors are laid out in it.
+    """
 
-    def __init__(self, allocate: Callable[[int], Any], n_bytes: int) -> None:
-        self._allocate, self._n_bytes = allocate, n_bytes
+    def __init__(self, allocate: Callable[[int], Any], n_bytes: int, lay: Lay = in_one_piece) -> None:
+        self._allocate, self._n_bytes, self._lay = allocate, n_bytes, lay
         self._memory: Any = None
+        self._pages: DevicePages | None = None
+
+    def least_bytes(self, iteration: Iteration) -> int:
+        return least_together(iteration, self._lay)
 
     def bandwidth(self) -> Bandwidth:
         return link_speed(self.whole())
@@ -164,7 +176,7 @@ class PinnedStore:
         refreshed = [number for number, each in enumerate(state, first) if each.is_refreshed]
         places = PinnedPlaces(everything, {number: each.memory for number, each in enumerate(state, first)
                                            if each.tensor.is_persistent or each.is_refreshed})
-        memory = DeviceArena(self.whole(), everything)
+        memory = DeviceArena(self.whole(), everything, self._pages)
         persistent = PinnedPersistentTensors(
             names, {number: each.bind for number, each in enumerate(state, first)},
             {number for number, each in enumerate(state, first) if each.tensor.changes}, memory, places, refreshed)
@@ -172,15 +184,32 @@ class PinnedStore:
 
     def fitted(self, iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                n_blobs: int) -> tuple[Plan, Layout]:
-        return fitted_together(iteration, place, n_bytes, bandwidth)
+        self.whole()
+        return fitted_together(iteration, place, n_bytes, bandwidth, self._lay)
 
     def whole(self) -> Any:
+        """All of it in one piece. Where the driver refuses pages, tensors lie in one piece from now on."""
+        if self._memory is None and isinstance(self._lay, Paging):
+            try:
+                n_pages = self._n_bytes // self._lay.page_bytes
+                self._pages = DevicePages(n_pages, self._lay.page_bytes)
+                self._memory = self._pages.mapped(range(n_pages))
+            except LayerError as error:
+                info(f"Memory: arrays lie in one piece, since the device gives no pages: {error}")
+                self._lay, self._pages = in_one_piece, None
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory
 
 
-def pinned_store(net: Net, iteration: Iteration, n_bytes: int) -> PinnedStore:
-    """Page-locked host memory below the device of a net, whose tensors may have so many bytes there."""
-    most = sum(part.n_bytes for part in iteration.tensors)
-    return PinnedStore(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))
+def pinned_store(net: Net, iteration: Iteration, n_bytes: int, n_blobs: int, alone: bool = True) -> PinnedStore:
+    """Page-locked host memory below the device of a net, whose tensors may have so many bytes there.
+
+    Args:
+        n_blobs: so many tensors, the first, are activations and their gradients.
+        alone: whether no other rank gets any tensor: messages from memory in pages may be slow, or refused.
+    """
+    lay = laid_out(iteration, least_page_bytes() if alone else 0, n_blobs)
+    page = lay.page_bytes if isinstance(lay, Paging) else 1
+    most = sum(-(-part.n_bytes // page) * page for part in iteration.tensors)
+    return PinnedStore(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most), lay)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from scaffe.memory.plan.layout import Layout
+from scaffe.memory.plan.layout import Layout, Stay
 from scaffe.memory.plan.placements import Placement
 from scaffe.memory.plan.plan import Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
@@ -27,9 +27,13 @@ class ArrayMemory:
     arrays: list[Any]
     most_bytes: int
 
-    def arrange(self, offsets: Sequence[int] | None) -> None:
+    def arrange(self, offsets: Sequence[int] | None, stays: Sequence[Stay] = ()) -> None:
         """Have the first arrays at these offsets of one memory, in bytes, or, for None, each at addresses of its own.
-        Their contents are lost."""
+        Their contents are lost. ``stays``: the pages of all arrays, where the plan has put them in pages."""
+
+    def place(self, step: int) -> Sequence[int]:
+        """Have all arrays be where they are in a step. Returns the numbers of those that were elsewhere."""
+        return ()
 
     def take(self, number: int) -> None:
         """Have memory for an array, with any contents, unless it has some."""

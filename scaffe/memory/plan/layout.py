@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scaffe.mapped_memory import rounded
@@ -79,6 +79,20 @@ def occupied(iteration: Iteration, plan: Plan) -> list[Steps]:
 
 
 @dataclass(frozen=True)
+class Stay:
+    """The pages of a device's memory that a tensor lies in from a step on, until its next stay. See ``paging``.
+
+    Attributes:
+        tensor: its number.
+        pages: their numbers, in order of its bytes.
+    """
+
+    tensor: int
+    first_step: int
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where tensors lie.
 
@@ -87,11 +101,17 @@ class Layout:
             its own.
         n_bytes: the most that all tensors take.
         others_bytes: the most that the tensors outside that memory take.
+        stays: of all tensors, one at least of each, by first step; none if they do not lie in pages.
     """
 
     offsets: list[int] | None
     n_bytes: int
     others_bytes: int
+    stays: tuple[Stay, ...] = ()
+
+
+Lay = Callable[[Iteration, Plan, int], Layout]
+"""Lays out all tensors of a plan on a device, in so many bytes if it can."""
 
 
 def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int = 0) -> Layout:
@@ -110,6 +130,11 @@ def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int 
     most = max(others, default=0)
     offsets, length = packed([tensor.n_bytes for tensor in iteration.tensors[:n_arranged]], intervals, n_bytes - most)
     return Layout(offsets, rounded(length) + most, most)
+
+
+def in_one_piece(iteration: Iteration, plan: Plan, n_bytes: int) -> Layout:
+    """See Lay: each tensor's bytes lie one behind the other."""
+    return arrangement(iteration, plan, len(iteration.tensors), n_bytes)
 
 
 TRIALS = 5
@@ -151,7 +176,8 @@ LENT = (0.8, 0.6, 0.4, 0.2, 0.0)  # parts of the free memory that are lent to ar
 MOVING = ("auto", "move")  # the placements that may move everything
 
 
-def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth) -> tuple[Plan, Layout]:
+def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
+                    lay: Lay = in_one_piece) -> tuple[Plan, Layout]:
     """A plan within a limit, and a layout of all tensors in one memory. If gaps between them exceed the limit, tensors
     on their way are lent less memory, and plans for less are tried; at last one that offloads everything. The fastest
     is used. Raises MemoryTooSmallError if there is no plan within the limit."""
@@ -164,34 +190,35 @@ def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwi
                 raise
             break
         resident_bytes(iteration, plan, target)
-        layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)
+        layout = lay(iteration, plan, n_bytes)
         if layout.n_bytes <= n_bytes:
             found.append((plan, layout))
             break
-        found += _lending_less(iteration, plan.wanted, target, n_bytes, bandwidth)
+        found += _lending_less(iteration, plan.wanted, (target, n_bytes), bandwidth, lay)
         target -= max((layout.n_bytes - n_bytes) // 2, 1)
     if not found and place in [PLACEMENTS[name] for name in MOVING]:
-        found = _lending_less(iteration, [Choice.MOVE] * len(iteration.tensors), n_bytes, n_bytes, bandwidth)
+        found = _lending_less(iteration, [Choice.MOVE] * len(iteration.tensors), (n_bytes, n_bytes), bandwidth, lay)
     if not found:
         raise MemoryTooSmallError(f"arrays in one piece of memory leave gaps, and need more than the {n_bytes:,} bytes "
                                   "that are left for them")
     return min(found, key=lambda fit: predict(iteration, fit[0], bandwidth).seconds)
 
 
-def least_together(iteration: Iteration) -> int:
+def least_together(iteration: Iteration, lay: Lay = in_one_piece) -> int:
     """The least limit for which there surely is a plan in one memory: everything is offloaded, and fetched just in
     time."""
     least = least_bytes(iteration)
     plan = schedule(iteration, [Choice.MOVE] * len(iteration.tensors), least, Bandwidth(1.0, 1.0), 0.0)
-    return arrangement(iteration, plan, len(iteration.tensors), least).n_bytes
+    return lay(iteration, plan, least).n_bytes
 
 
-def _lending_less(iteration: Iteration, choices: Sequence[Choice], target: int, n_bytes: int,
-                  bandwidth: Bandwidth) -> list[Fit]:
-    """The plan with these choices that lends most, of those whose tensors lie within a limit; none if there is none."""
+def _lending_less(iteration: Iteration, choices: Sequence[Choice], limits: tuple[int, int], bandwidth: Bandwidth,
+                  lay: Lay) -> list[Fit]:
+    """The plan with these choices that lends most, of those whose tensors lie within a limit; none if there is none.
+    ``limits``: of what is there at once, and of the layout."""
     for lent in LENT:
-        plan = schedule(iteration, choices, target, bandwidth, lent)
-        layout = arrangement(iteration, plan, len(iteration.tensors), n_bytes)
-        if layout.n_bytes <= n_bytes:
+        plan = schedule(iteration, choices, limits[0], bandwidth, lent)
+        layout = lay(iteration, plan, limits[1])
+        if layout.n_bytes <= limits[1]:
             return [(plan, layout)]
     return []

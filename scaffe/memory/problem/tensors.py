@@ -71,6 +71,18 @@ def tensors_of(net: Net, activations: Sequence[ActivationTensor], state: Sequenc
     return (*found, *(each.tensor for each in state))
 
 
+def sharers(net: Net, activations: Sequence[ActivationTensor]) -> list[list[Blob]]:
+    """For each activation the blobs that have its memory, the owner first."""
+    owners = [memory_owners(net, shares) for shares in ("shares_data", "shares_diff")]
+    blobs = {id(blob): blob for node in net.nodes for blob in (*node.bottoms, *node.tops)}
+    found = list[list[Blob]]()
+    for each in activations:
+        owner = owners[each.is_diff]
+        found.append([each.blob, *(blobs[key] for key, other in owner.items()
+                                   if other is each.blob and key != id(each.blob))])
+    return found
+
+
 @dataclass
 class _Uses:
     """What is known of one group's data while layers are looked through."""

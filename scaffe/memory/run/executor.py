@@ -12,7 +12,7 @@ from scaffe.errors import UserError
 from scaffe.memory.backing.store import BackingStore
 from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.plan import Action, Choice, Do, Plan
-from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, tensors_of
+from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, sharers, tensors_of
 from scaffe.nets.net import Net, Tier
 
 Timed = Callable[[str, str], AbstractContextManager[Any]]
@@ -49,15 +49,12 @@ class Executor(Tier):
             for step in tensor.begins if not tensor.is_persistent else ():
                 self._new.setdefault(step, []).append(number)
         self._expected = [each.blob.n_elems for each in activations]
+        self._sharers = sharers(net, activations)
         net.tiers.append(self)
 
     def _bind(self) -> None:
-        for each, n_elems, memory in zip(self._activations, self._expected, self.memory.arrays, strict=False):
-            flat = memory[:n_elems * each.blob.dtype.itemsize].view(each.blob.dtype)
-            if each.is_diff:
-                each.blob.bind_diff(flat)
-            else:
-                each.blob.bind_data(flat)
+        for number in range(len(self._activations)):
+            self._bind_blobs(number)
         for state, memory in zip(self._state, self.memory.arrays[len(self._activations):], strict=True):
             if not state.tensor.is_persistent and not state.is_refreshed:  # those are told when an iteration begins
                 state.bind(memory)
@@ -65,22 +62,37 @@ class Executor(Tier):
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()
 
+    def _bind_blobs(self, number: int) -> None:
+        each = self._activations[number]
+        n_bytes = self._expected[number] * each.blob.dtype.itemsize
+        flat = self.memory.arrays[number][:n_bytes].view(each.blob.dtype)
+        for blob in self._sharers[number]:
+            if each.is_diff:
+                blob.bind_diff(flat)
+            else:
+                blob.bind_data(flat)
+
     def follow(self, plan: Plan, layout: Layout) -> None:
         self._let_go()
         self._persistent.show_all()
         self.plan, self.memory.most_bytes = plan, layout.others_bytes
-        self.memory.arrange(layout.offsets)
+        self.memory.arrange(layout.offsets, layout.stays)
         self._bind()
         self._persistent.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
         if step == 0:
             self._begin()
+        self.place(step)
         for action in self.plan.before[step] if self.plan else ():
             if action.do is not Do.RECOMPUTE:
                 self._do(action)
         for number in self._new.get(step, ()):
             self.memory.take(number)
+
+    def place(self, step: int) -> None:
+        for number in self.memory.place(step):
+            self._bind_blobs(number)
 
     def recompute(self, step: int) -> None:
         for action in self.plan.before[step] if self.plan else ():
@@ -88,8 +100,11 @@ class Executor(Tier):
                 self._recompute(action.tensor)
         self.clock.begin(step)
 
-    def after(self, step: int) -> None:
+    def ended(self, step: int) -> None:
         self.clock.end(step)
+
+    def after(self, step: int) -> None:
+        self.ended(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
         for update in self.updates.get(step, ()):

@@ -83,7 +83,7 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
     unmovable = unmovable_on_device(net, activations, scratch)
     iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
     return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
-                      pinned_store(net, iteration, limit - unmovable))
+                      pinned_store(net, iteration, limit - unmovable, len(activations)))
 
 
 def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
@@ -137,7 +137,7 @@ def _forward_on_device(net: Net, memory: str, placement: str, activations: list[
     unmovable -= sum(bytes_of(net, group) for group in groups)
     iteration = iteration_of(net, activations, state, estimated_seconds(net, Speed(*device.speeds()), backward=False))
     return LimitedNet(net, activations, state, iteration, Limit(memory, limit, unmovable, placement),
-                      pinned_store(net, iteration, limit - unmovable))
+                      pinned_store(net, iteration, limit - unmovable, len(activations)))
 
 
 EACH_STEP, EACH_PASS = 2, 10  # passes: kernels are loaded in the first, and a plan is made again behind the third

@@ -14,7 +14,8 @@ from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.mapped_memory import inner, rounded
 from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.plan.layout import fitted_together, least_together
+from scaffe.memory.plan.layout import Lay, fitted_together, least_together
+from scaffe.memory.plan.paging import laid_out
 from scaffe.memory.plan.placements import PLACEMENTS, Placement
 from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resident_bytes
 from scaffe.memory.plan.schedule import predict
@@ -36,6 +37,7 @@ CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
 N_MULTIPROCESSORS = 132  # an H100's, and an H200's
 N_HISTORIES = 1  # of the update rule: SGD's
+PAGE_BYTES = 2 << 20  # of such cards, and later ones
 NOWHERE = np.empty(0, np.uint8)
 
 
@@ -99,20 +101,20 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: Card | None = N
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)
-    unmovable, iteration = _on_card(net, card)
-    least = unmovable + least_together(iteration)
+    unmovable, iteration, lay = _on_card(net, card)
+    least = unmovable + least_together(iteration, lay)
     _refuse_below(least, unmovable, memory, limit)
-    plan = _plan(memory, placement, lambda make: fitted_together(iteration, make, limit - unmovable, LINK)[0])
+    plan = _plan(memory, placement, lambda make: fitted_together(iteration, make, limit - unmovable, LINK, lay)[0])
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
-        other_unmovable, other = _on_card(net, card)
-        least = min(least, other_unmovable + least_together(other))
+        other_unmovable, other, lay = _on_card(net, card)
+        least = min(least, other_unmovable + least_together(other, lay))
     return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, LINK)
 
 
-def _on_card(net: Net, card: Card) -> tuple[int, Iteration]:
-    """Bytes that no plan moves, and what plans are made from."""
+def _on_card(net: Net, card: Card) -> tuple[int, Iteration, Lay]:
+    """Bytes that no plan moves, what plans are made from, and how tensors are laid out."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
     unmovable = (unmovable_on_device(net, activations, taken_bytes(net, card))
@@ -122,7 +124,8 @@ def _on_card(net: Net, card: Card) -> tuple[int, Iteration]:
     for layer in large:
         n_bytes = 3 * N_HISTORIES * layer_groups.bytes_of(net, layer)
         seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / CARD.n_bytes
-    return unmovable, iteration_of(net, activations, state, seconds)
+    iteration = iteration_of(net, activations, state, seconds)
+    return unmovable, iteration, laid_out(iteration, PAGE_BYTES, len(activations))
 
 
 def _taken_bytes(state: Sequence[StateTensor]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels import device
 from scaffe.memory.backing.pinned import PinnedStore
+from scaffe.memory.plan.layout import least_together
 from scaffe.memory.problem.costs import Speed, estimated_seconds
 from scaffe.memory.problem.iteration import Tensor
 from scaffe.memory.problem.layer_groups import LayerGroup, bytes_in_pages
@@ -79,8 +80,8 @@ class ArenaSharingNet:
         seconds = estimated_seconds(test, Speed(*device.speeds()), backward=False)
         self._iteration = iteration_of(test, [], self._state, seconds)
 
-    def least_bytes(self, store: PinnedStore) -> int:
-        return store.least_bytes(self._iteration)
+    def least_bytes(self) -> int:
+        return least_together(self._iteration)
 
     def limit(self, text: str, store: PinnedStore) -> LimitedNet:
         """Have the net fetch its parameters into the memory in which training computes. ``store``: training's, which

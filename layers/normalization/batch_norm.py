@@ -109,7 +109,8 @@ class BatchNorm(Layer):
     def passes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool]) -> NormPasses:
         """Which passes of the kernels' plan of ``spec`` run, if backward computes these bottoms' gradients; empty: it
         does not run."""
-        trains, slope = not self._uses_sums and top[0] is not bottom[0], self._slope_of_sum if self._adds else self._slope
+        trains = not self._uses_sums and top[0] is not bottom[0]
+        slope = self._slope_of_sum if self._adds else self._slope
         return NormPasses(trains, self._adds, slope, trains and any(propagate_down[:1]), self._slope)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

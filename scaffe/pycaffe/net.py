@@ -290,8 +290,7 @@ class Net:
         """Set the data of the MemoryData layer, which must be the net's first layer.
 
         Args:
-            data: (n, channels, height, width).
-            labels: n labels.
+            data, labels: of shape (n, channels, height, width), and n labels.
 
         Raises:
             UserError: the first layer is of another type, or the arrays do not fit it.

@@ -49,7 +49,8 @@ def _table(one: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
     rows = [_row(one["columns"]), _row(["---", *("---:" for _ in one["columns"][1:])]),
             *(_row([_cell(cell) for cell in row]) for row in one["rows"])]
-    return "\n\n".join([f"{one['machine']}; {one['date']}; {versions}. {one['note']}".rstrip(),
+    where = "; ".join(filter(None, [one["machine"], one["date"], versions]))
+    return "\n\n".join([f"{where}. {one['note']}".rstrip(),
                         f"    {one['command']}", "\n".join(rows)])
 
 

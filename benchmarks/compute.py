@@ -213,7 +213,7 @@ def main() -> None:
     if not args.peer:
         print("# no --peer with PyTorch given: ours only")
     columns = [*COLUMNS[:-1], *(["x ours in float32"] if args.precision == "bf16" else []), COLUMNS[-1]]
-    note = f"{args.precision}, {args.threads} thread(s), medians of {args.rounds} rounds."
+    note = f"{args.precision}, {args.threads} thread{'s' * (args.threads > 1)}, medians of {args.rounds} rounds."
     versions = {"PyTorch": version(args.peer, "torch")} if args.peer else {}
     with Figures("training", columns, note, args.keep, versions, f"{args.precision}-{args.threads}") as table:
         for name in args.nets or BATCHES:

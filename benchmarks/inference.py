@@ -133,7 +133,8 @@ def main() -> None:
     clock = "process_time" if options.cpu else "perf_counter"
     peers = {"ONNX Runtime": "onnxruntime", "OpenCV": "cv2"} if options.peer else {}
     versions = {name: version(options.peer, module) for name, module in peers.items()}
-    note = f"{options.threads} thread(s), medians of {options.rounds} rounds{', processor time' * options.cpu}."
+    threads = f"{options.threads} thread{'s' * (options.threads > 1)}"
+    note = f"{threads}, medians of {options.rounds} rounds{', processor time' * options.cpu}."
     with Figures("inference", COLUMNS, note, options.keep, versions, str(options.threads)) as table:
         for name in options.nets:
             for batch in options.batch:

@@ -1,4 +1,4 @@
-"""The well-known forks of Caffe and the layer types that each adds: for error messages and docs/compatibility.md."""
+"""The well-known forks of Caffe and the layer types that each adds: for error messages and docs/layers.md."""
 
 from __future__ import annotations
 

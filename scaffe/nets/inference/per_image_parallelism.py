@@ -87,8 +87,8 @@ def images_at_once(n_images: int, n_threads: int, most: int) -> int:
 
     The model: a part takes the time of its images plus that of a tenth of an image, to read the weights. Threads that
     wait for each other after each layer take 1.1 times as long; one thread takes 1.05 times as long for more images
-    than the cache holds (docs/compute.md). Returns the number of images; ``n_images`` where splitting the batch does
-    not pay off.
+    than the cache holds (docs/design/cpu_kernels.md). Returns the number of images; ``n_images`` where splitting the
+    batch does not pay off.
 
     Args:
         most: images whose activations the cache holds.

@@ -1,8 +1,8 @@
-"""Makes docs/compatibility.md: every layer type, option, solver field and file kind, from the schema and the code.
+"""Makes docs/compatibility.md and docs/layers.md: every layer type, option, solver field and file kind.
 
-An option works if the code reads it and a test names it together with its message; what is accepted without effect,
-or has another effect than in Caffe, stands in ``DIFFERS``.
-``python -m tests.scaffe.cli.compatibility`` writes the page.
+Their text stands in the folder pages; tables come from the schema and the code. An option works if the code reads it
+and a test names it together with its message; what is accepted without effect, or has another effect than in Caffe,
+stands in ``DIFFERS``. ``python -m tests.scaffe.cli.compatibility`` writes both pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scaffe.proto import caffe_pb2
 from scaffe.proto.forks import FORKS
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "compatibility.md"
+DOCS, TEXTS, NAMES = ROOT / "docs", Path(__file__).parent / "pages", ("compatibility", "layers")
 CAFFE_TYPES = [
     "AbsVal", "Accuracy", "ArgMax", "BNLL", "BatchNorm", "BatchReindex", "Bias", "Clip", "Concat", "ContrastiveLoss",
     "Convolution", "Crop", "Data", "Deconvolution", "Dropout", "DummyData", "ELU", "Eltwise", "Embed",
@@ -100,6 +100,8 @@ LAYER_NOTES = {  # where a layer does otherwise than Caffe 1.0, found by running
                 "a user's rpn.proposal_layer in Python runs too",
     "SoftmaxWithLossOHEM": "losses of ignored positions are 0, on the CPU too",
     "BatchNorm": "bottoms of one axis work; NVIDIA's scale_bias, scale_filler and bias_filler become a Scale layer",
+    "DetectionOutput": "as OpenCV's dnn, but for `nms_param`'s `eta`: below 1 it lowers the overlap that suppresses a "
+                       "box after each box that stays, as in SSD's fork",
     "Input": "tops without a shape are empty; Caffe aborts",
 }
 FILES = [  # kind, read, written, the test
@@ -123,143 +125,89 @@ FILES = [  # kind, read, written, the test
     ("MNIST's IDX archives", "yes", "no", "data/test_idx.py"),
 ]
 
-# `python -m tests.batch_norms` on the repositories' files; layers of at most 200 numbers a channel, LeNet's all.
-BATCH_NORMS = """| net, items | layers | sums over | top: ours | Caffe's | nearer | gradient: ours | Caffe's | nearer |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| LeNet with batch norm, 1 | 3 | 1-576 | 9.2e-08 | 1.0e-07 | 3 | 0 | 0 | 3 |
-| LeNet with batch norm, 2 | 3 | 2-1152 | 8.7e-08 | 6.4e-06 | 3 | 8.6e-08 | 2.1e-05 | 3 |
-| ResNet-34 (DeepDetect's SSD), 1 | 7 | 25-100 | 9.0e-08 | 1.2e-07 | 7 | 8.6e-08 | 2.7e-07 | 7 |
-| ResNet-34 (DeepDetect's SSD), 2 | 7 | 50-200 | 1.0e-07 | 1.2e-07 | 7 | 2.7e-07 | 3.5e-07 | 7 |
-| ResNet-50, 1 | 29 | 49-196 | 1.2e-07 | 1.6e-07 | 27 | 2.8e-03 | 5.7e-03 | 26 |
-| ResNet-50, 2 | 10 | 98-98 | 1.0e-07 | 1.3e-07 | 9 | 5.3e-03 | 9.0e-03 | 9 |
-| ResNet-101, 1 | 80 | 49-196 | 1.3e-07 | 1.9e-07 | 77 | 4.7e-03 | 7.3e-03 | 71 |
-| ResNet-101, 2 | 10 | 98-98 | 1.1e-07 | 1.5e-07 | 10 | 7.2e-03 | 9.9e-03 | 8 |
-| ResNet-152, 1 | 119 | 49-196 | 1.2e-07 | 2.1e-07 | 109 | 4.3e-03 | 6.6e-03 | 106 |
-| ResNet-152, 2 | 10 | 98-98 | 1.2e-07 | 1.4e-07 | 10 | 6.0e-03 | 9.6e-03 | 9 |
-| ResNet-18, 1 | 10 | 49-196 | 1.3e-07 | 1.3e-07 | 8 | 5.4e-03 | 7.7e-03 | 9 |
-| ResNet-18, 2 | 5 | 98-98 | 1.0e-07 | 1.3e-07 | 5 | 5.1e-03 | 1.0e-02 | 5 |
-| GoogLeNet-BN, 1 | 49 | 49-196 | 1.1e-07 | 2.0e-07 | 49 | 2.9e-07 | 4.1e-07 | 45 |
-| GoogLeNet-BN, 2 | 16 | 98-98 | 1.1e-07 | 1.6e-07 | 16 | 2.2e-07 | 5.8e-07 | 15 |
-| VGG19 with batch norm, fc6 and fc7 too, 1 | 6 | 1-196 | 1.1e-07 | 1.4e-07 | 6 | 0 | 0 | 6 |
-| VGG19 with batch norm, fc6 and fc7 too, 2 | 2 | 2-2 | 3.0e-08 | 6.6e-05 | 2 | 3.8e-08 | 4.4e-05 | 2 |
-| Inception v3, 1 | 20 | 64-64 | 1.1e-07 | 1.8e-07 | 19 | 2.4e-07 | 4.1e-07 | 20 |
-| Inception v3, 2 | 20 | 128-128 | 1.1e-07 | 1.5e-07 | 20 | 2.2e-07 | 3.9e-07 | 19 |
-| PVANet with fc6, fc7, 1 | 62 | 1-144 | 1.2e-07 | 2.3e-07 | 59 | 0 | 0 | 62 |
-| PVANet with fc6, fc7, 2 | 32 | 2-72 | 1.1e-07 | 3.5e-05 | 30 | 1.5e-07 | 1.9e-05 | 25 |"""
-BATCH_NORM_WORDS = """Batch norm over few numbers multiplies rounding errors. With one or two items in a batch, \
-gradients therefore differ from BVLC Caffe's by more than elsewhere. Which of the two is nearer to the exact result?
 
-The reference is Caffe's formula in float64, for every BatchNorm layer from its own bottom and top gradient. Beside it \
-stand our results, and those of the formula in float32 in the order of BVLC Caffe's code. The table has the largest \
-error over all layers, relative to the largest number, and in how many layers ours is as near or *nearer*. In the \
-first column stands the number of items.
-
-- We sum up to 32 numbers a channel in float64.
-- With one number a channel the top is 0, and so is the gradient.
-- The loss is the last layer's sum of squares. Behind a batch norm without ReLU, as in the ResNets of 50 and more \
-layers, hardly any gradient comes of it: hence errors of 1e-3."""
-ZOO = """`python -m tests.zoo FOLDER` runs all nets below a folder, in both phases, batch 1, forward and backward, on \
-data of made-up shapes. On 2026-11-22 it ran 775 distinct nets of 48 public repositories of forks (AMD EPYC, 2 cores, \
-busy; at most 6 GB and 60 s a net and phase):
-
-| nets | what became of them |
-| --- | --- |
-| 417 | run whole, in each phase that has data |
-| 115 | have layers that are missing here, most of them named above |
-| 113 | call their authors' own Python modules |
-| 92 | want other data than the made-up (a label for every pixel, three segments a clip), or options of a fork that is \
-not followed |
-| 12 | took more than 60 s |
-| 11 | are templates or not in the text format |
-| 9 | have a layer without its bottom in either phase |
-| 6 | need more than 6 GB |
-
-Since then eight of the missing layers have been added; all 19 deploy nets of Cascade R-CNN build with them. On \
-2026-11-23, 99 nets that had wanted other data, other options or a bottom were gone through one by one, and 58 of them \
-build: with images and labels of the shapes that they want, with Pooling over five axes, or with `enable` read as \
-`include`. 30 want more (segments of clips, pairs of images, masks, labels of a length) or follow a fork that is not \
-followed, 9 have a layer without its bottom, 2 one that is missing. Of the 775, 540 were built again, and 329 of these \
-build whole; all have not been run again."""
-NOTES = (
-    "The text format is read as protoc reads it: of 17,500 random messages, all were read or refused as by protoc "
-    "7.36; of 700 of them, 698 as by 3.21, which does not know the escape `\\X`.",
-    "Strings need not be UTF-8. Names in trained nets and names of files may hold any bytes, raw or as `\\xff`, "
-    "and are written as they were read. In Python such a byte is one character from U+EF80 to U+EFFF.",
-    "DetectionOutput is compared with OpenCV's dnn, but for `nms_param`'s `eta`: below 1 it lowers the overlap that "
-    "suppresses a box after each box that stays, as in SSD's fork.",
-)
+def page(name: str) -> str:
+    """A page of docs/: its text in the folder pages, with the tables in their places."""
+    tables = {"counts": _counts, "types": _types, "layer_notes": _layer_notes, "forks": _forks, "files": _files,
+              "differing_options": _differing_options, "options": _options}
+    text = (TEXTS / f"{name}.md").read_text()
+    return re.sub(r"\{\{ (\w+) \}\}", lambda place: "\n".join(tables[place[1]]()), text)
 
 
-TOOLS = (
-    "`train -stage` and `-level` are the training net's alone, and `-level`, 0 where it is not given, takes the place "
-    "of `train_state`'s and of the net's own: as in Caffe's tool.",
-    "A run that goes on from a snapshot gives layers that only a test net has their pretrained weights (`weights`, "
-    "`-weights`) once more; Caffe leaves them at their fillers.",
-    "`convert_imageset` and lists of images: a label that is no whole number (2.7) is refused; Caffe takes the whole "
-    "number that it begins with (2), or 0. Blanks in front of a label are no part of the file's name, nor is a "
-    "byte order mark in front of the first name.",
-    "Of several layers with parameters and one name, the first in a file is for the first in the net, and so on; Caffe "
-    "copies all to the first. HDF5 has one of a name: such a net is refused before it is trained.",
-    "`parse_log` counts seconds from the line `Solving` or, in a log without one (py-faster-rcnn's, or of a script "
-    "that calls `step`), from the first iteration's; Caffe's wants such a line.",
-)
-
-
-def page() -> str:
-    """The whole page."""
-    sections = {
-        "Layers": _layers(),
-        "Forks": ["Layer types that forks of Caffe add to BVLC's. Nets of a fork run whole where nothing is missing.",
-                  "", "| nets | forks | there | missing |", "| --- | --- | --- | --- |", *_fork_rows(), "", ZOO],
-        "Options": _options(),
-        "Files": ["| kind | read | written | test |", "| --- | --- | --- | --- |",
-                  *(f"| {kind} | {read} | {written} | tests/{test} |" for kind, read, written, test in FILES)],
-        "Solvers and tools": [f"- {note}" for note in TOOLS],
-        "Text": [f"- {note}" for note in NOTES],
-        "Where rounding decides": [BATCH_NORM_WORDS, "", BATCH_NORMS],
-    }
-    parts = ["# What is the same as in Caffe, and what is not", "",
-             "Every layer type, option, solver field and file kind of Caffe 1.0, and those of forks. The page is made "
-             "from the schema, the code and the tests by `python -m tests.scaffe.cli.compatibility`. *Works* means: "
-             "the code reads it, and a test names it."]
-    for heading, lines in sections.items():
-        parts += ["", f"## {heading}", "", *lines]
-    return "\n".join(parts) + "\n"
-
-
-def _layers() -> list[str]:
+def _known() -> tuple[list[str], list[str]]:
+    """The types that work, in alphabetical order: Caffe's and those of forks."""
     known = set(layer_types.names())
-    missing = sorted(set(CAFFE_TYPES) - known)
     caffes, forks = (sorted(types, key=str.lower) for types in (known & set(CAFFE_TYPES), known - set(CAFFE_TYPES)))
-    return [f"- Of Caffe 1.0's {len(CAFFE_TYPES)} types, {len(caffes)} work: {', '.join(caffes)}.",
-            *[f"- **Missing**: {', '.join(missing)}."] * bool(missing),
-            f"- {len(forks)} types of forks work: {', '.join(forks)}.", "",
-            "Where a layer does otherwise than Caffe, or forks differ:", "", "| type | |", "| --- | --- |",
-            *(f"| {name} | {note} |" for name, note in sorted(LAYER_NOTES.items(), key=lambda one: one[0].lower()))]
+    return caffes, forks
 
 
-def _fork_rows() -> Iterator[str]:
+def _counts() -> Iterator[str]:
+    caffes, forks = _known()
+    yield f"Of Caffe 1.0's {len(CAFFE_TYPES)} layer types {len(caffes)} work, and {len(forks)} of forks"
+
+
+def _types() -> Iterator[str]:
+    caffes, forks = _known()
+    yield f"- Of Caffe 1.0's {len(CAFFE_TYPES)} types, {len(caffes)} work: {', '.join(caffes)}."
+    if missing := sorted(set(CAFFE_TYPES) - set(caffes)):
+        yield f"- **Missing**: {', '.join(missing)}."
+    yield f"- {len(forks)} types of forks work: {', '.join(forks)}."
+
+
+def _layer_notes() -> Iterator[str]:
+    yield from ("| type | |", "| --- | --- |")
+    names: dict[str, list[str]] = {}
+    for name in sorted(LAYER_NOTES, key=str.lower):
+        names.setdefault(LAYER_NOTES[name], []).append(name)
+    for note, about in names.items():
+        yield f"| {', '.join(about)} | {note} |"
+
+
+def _files() -> Iterator[str]:
+    yield from ("| kind | read | written | test |", "| --- | --- | --- | --- |")
+    for kind, read, written, test in FILES:
+        yield f"| {kind} | {read} | {written} | tests/{test} |"
+
+
+def _forks() -> Iterator[str]:
+    yield from ("| nets | forks | there | missing |", "| --- | --- | --- | --- |")
     known = set(layer_types.names())
     for fork in (fork for fork in FORKS if fork.types):
         there, missing = ([name for name in fork.types if (name in known) == wanted] for wanted in (True, False))
         yield f"| {fork.nets} | {', '.join(fork.repositories)} | {', '.join(there)} | {', '.join(missing)} |"
 
 
-def _options() -> list[str]:
+def _options() -> Iterator[str]:
+    """A row a message: its options that work."""
+    yield from ("| of | options |", "| --- | --- |")
+    for name, options in _by_state()[WORKS].items():
+        yield f"| {name} | {', '.join(options)} |"
+
+
+def _differing_options() -> Iterator[str]:
+    """A row a statement: the messages and options that it is about."""
+    yield from ("| option | |", "| --- | --- |")
+    for said, options_of in _by_state().items():
+        messages: dict[str, list[str]] = {}  # options -> messages that have these
+        for name, options in options_of.items():
+            messages.setdefault(", ".join(options), []).append(name)
+        if said != WORKS:
+            about = (f"{', '.join(names)}: {options}" for options, names in messages.items())
+            yield f"| {'; '.join(about)} | {said} |"
+
+
+def _by_state() -> dict[str, dict[str, list[str]]]:
+    """State -> message -> options."""
     messages = [("solver", caffe_pb2.SolverParameter.DESCRIPTOR)]
     messages += [(field.name, field.message_type) for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields
                  if field.name.endswith("_param")]
-    states: dict[str, dict[str, list[str]]] = {}  # message -> state -> options
+    states: dict[str, dict[str, list[str]]] = {}
     for name, message in messages:
         for option in message.fields:
             said = state(name, option.name)
             shown = _with_default(option) if said == WORKS else option.name
-            states.setdefault(name, {}).setdefault(said, []).append(shown)
-    return ["All options do what they do in Caffe, but for these:", "", "| of | options | |", "| --- | --- | --- |",
-            *(f"| {name} | {', '.join(options)} | {said} |" for name, said_of in states.items()
-              for said, options in said_of.items() if said != WORKS),
-            "", "These work; in brackets stands the default:", "", "| of | options |", "| --- | --- |",
-            *(f"| {name} | {', '.join(said_of[WORKS])} |" for name, said_of in states.items() if WORKS in said_of)]
+            states.setdefault(said, {}).setdefault(name, []).append(shown)
+    return states
 
 
 def state(prefix: str, option: str) -> str:
@@ -303,5 +251,5 @@ def _with_default(option: Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page())
+    for name in NAMES:
+        (DOCS / f"{name}.md").write_text(page(name))

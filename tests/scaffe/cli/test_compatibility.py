@@ -1,17 +1,18 @@
-"""docs/compatibility.md names everything, and claims nothing that is not so."""
+"""docs/compatibility.md and docs/layers.md name everything, and claim nothing that is not so."""
 
 import pytest
 
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
-from tests.scaffe.cli.compatibility import CAFFE_TYPES, DIFFERS, FILES, LAYER_NOTES, PAGE, ROOT, page, state
+from tests.scaffe.cli.compatibility import CAFFE_TYPES, DIFFERS, DOCS, FILES, LAYER_NOTES, NAMES, ROOT, page, state
 
-REMEDY = "run python -m tests.scaffe.cli.compatibility and commit docs/compatibility.md"
+REMEDY = "run python -m tests.scaffe.cli.compatibility and commit docs/"
 OPTIONS = [field for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields if field.name.endswith("_param")]
 
 
-def test_the_page_is_what_code_and_tests_say():
-    assert PAGE.read_text() == page(), REMEDY
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_is_what_code_and_tests_say(name):
+    assert (DOCS / f"{name}.md").read_text() == page(name), REMEDY
 
 
 @pytest.mark.parametrize("field", OPTIONS, ids=lambda field: field.name)

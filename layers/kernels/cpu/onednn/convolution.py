@@ -191,7 +191,7 @@ class InferenceConvolution:
 
 FEWEST_ROWS = 64
 FEWEST_WEIGHTS = 1 << 20
-"""Least rows and weights for which forward is a matrix product too; measured with AVX-512 (docs/compute.md)."""
+"""Least rows and weights for which forward is a matrix product too; as measured (docs/design/cpu_kernels.md)."""
 
 
 def is_pointwise(spec: ConvSpec) -> bool:

@@ -73,7 +73,7 @@ class Tiling:
 
 
 def is_faster(spec: ConvSpec) -> bool:
-    """Whether Winograd's filtering beats oneDNN's direct convolution, as measured with AVX-512 (docs/compute.md). With
+    """Whether Winograd's filtering beats oneDNN's direct convolution, as measured (docs/design/cpu_kernels.md). With
     fewer tiles, the transformed weights, four times as many, are read for too few products; with fewer products for
     each channel, the transforms cost more than the products that they save."""
     return _supports(spec) and Tiling.of(spec).n_tiles >= FEWEST_TILES

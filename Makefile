@@ -12,7 +12,7 @@ include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
 .PHONY: venv train detect test test-thorough test-bounds test-mutants fuzz test-mpich test-partitions test-torch test-oldest \
-	test-slurm gpu test-gpu test-gpu-ranks test-standin bench-gpu bench-gpu-ranks soak docs notebooks lint types clean
+	test-slurm gpu test-gpu test-gpu-ranks test-standin bench-gpu bench-gpu-ranks soak results docs notebooks lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -152,6 +152,10 @@ bench-gpu-ranks: gpu
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))
+
+# docs/benchmarks.md, of what the benchmarks have kept (--keep).
+results: venv
+	$(PY) benchmarks/results.py
 
 # Kills, stops, full disks, signals and random collectives for ten minutes (docs/reliability.md).
 soak: venv

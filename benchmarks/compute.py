@@ -25,6 +25,7 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+from figures import Cell, Figures, Sample, add_flag, version  # noqa: E402
 from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
@@ -47,6 +48,7 @@ PEER = Path(__file__).parent / "peers" / "torch_nets.py"
 VARIANTS = ("plain", "fused", "channels_last", "channels_last+fused", "channels_last+foreach")
 TOLERANCE, HALF_TOLERANCE = 2e-3, 1e-2
 ROUND_SECONDS = 0.3
+COLUMNS = ("net", "ours, images/s", "PyTorch", "its best", "x PyTorch", "x its best", "its best variant")
 
 
 class Ours:
@@ -165,7 +167,7 @@ def verify(ours: dict[str, Ours], theirs: Theirs) -> None:
             raise SystemExit(f"the {what} differs: {mine} here, {other} in PyTorch")
 
 
-def race(name: str, batch: int, args: argparse.Namespace, kernels: object) -> str:
+def race(name: str, batch: int, args: argparse.Namespace, kernels: object) -> list[Cell]:
     """One net's row of the table."""
     ours = {precision: Ours(name, batch, kernels, precision) for precision in dict.fromkeys(("fp32", args.precision))}
     sides = {precision: one.step for precision, one in ours.items()}
@@ -185,15 +187,16 @@ def race(name: str, batch: int, args: argparse.Namespace, kernels: object) -> st
             seconds[side].append(step(steps[side]) / steps[side])
     if args.peer:
         theirs.close()
-    medians = {side: median(times) for side, times in seconds.items()}
-    half = f"  {medians['fp32'] / medians['bf16']:.2f} x ours in float32" if "bf16" in medians else ""
-    return _row(name, batch, medians | {"ours": medians[args.precision]}, best) + half
+    return _row(name, batch, seconds | {"ours": seconds[args.precision]}, best)
 
 
-def _row(name: str, batch: int, seconds: dict[str, float], best: str) -> str:
-    rates = [f"{batch / seconds[s]:12.1f}" if s in seconds else f"{'-':>12s}" for s in ("ours", "plain", "best")]
-    ratios = [f"{seconds[s] / seconds['ours']:8.2f}" if s in seconds else f"{'-':>8s}" for s in ("plain", "best")]
-    return f"{name:14s} {batch:5d} {''.join(rates)} {''.join(ratios)}  {best}"
+def _row(name: str, batch: int, seconds: dict[str, list[float]], best: str) -> list[Cell]:
+    """As COLUMNS; ratios are of medians."""
+    ours = median(seconds["ours"])
+    rates = [Sample([batch / s for s in seconds[side]]) if side in seconds else None
+             for side in ("ours", "plain", "best")]
+    ratios = [median(seconds[side]) / ours if side in seconds else None for side in ("plain", "best", "fp32")]
+    return [f"{name}, {batch} images", *rates, *ratios[:2], *(ratios[2:] if "bf16" in seconds else []), best]
 
 
 def main() -> None:
@@ -204,15 +207,17 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
+    add_flag(parser)
     args = parser.parse_args()
     kernels = load_kernels(args.threads)
     if not args.peer:
         print("# no --peer with PyTorch given: ours only")
-    print(f"# {args.precision}, {args.threads} thread(s), images/s, medians of {args.rounds} rounds; "
-          f"{kernels.describe()}")
-    print("net            batch         ours       torch  torch best  x torch  x best  best")
-    for name in args.nets or BATCHES:
-        print(race(name, BATCHES[name], args, kernels), flush=True)
+    columns = [*COLUMNS[:-1], *(["x ours in float32"] if args.precision == "bf16" else []), COLUMNS[-1]]
+    note = f"{args.precision}, {args.threads} thread(s), medians of {args.rounds} rounds."
+    versions = {"PyTorch": version(args.peer, "torch")} if args.peer else {}
+    with Figures("training", columns, note, args.keep, versions, f"{args.precision}-{args.threads}") as table:
+        for name in args.nets or BATCHES:
+            table.add(*race(name, BATCHES[name], args, kernels))
 
 
 if __name__ == "__main__":

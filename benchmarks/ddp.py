@@ -5,7 +5,7 @@
 One thread a rank; every rank trains on its share of one global batch that lies in memory. First both sides train a few
 steps from the same weights, without dropout, and must reach the same loss. Then they take turns, each way of ours and
 of PyTorch's; while one side runs the other sleeps. Ratios are of median step times, to PyTorch as it comes and to its
-fastest way; without a peer, to the first way of ours.
+fastest way.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 from compute import Ours  # noqa: E402
+from figures import Cell, Figures, Sample, add_flag, version  # noqa: E402
 from launcher import mpirun  # noqa: E402
 from nets.architectures import BATCHES  # noqa: E402
 
@@ -35,6 +36,7 @@ THEIRS = ("plain", "fused", "channels_last+fused")
 CHECK_STEPS = 2  # an update; batch norm lets rounding grow: after 5 PyTorch's own ways are 2 % apart
 TOLERANCE = 2e-3
 ROUND_SECONDS = 0.5
+COLUMNS = ("net, images, way", "images/s", "ms a step", "x DDP", "x its best")
 
 
 class Side:
@@ -80,7 +82,7 @@ def verify(ours: Side, theirs: Side, how: str) -> None:
         raise SystemExit(f"after {CHECK_STEPS} steps the loss differs: {mine} here, {other} in PyTorch")
 
 
-def race(name: str, args: argparse.Namespace, folder: Path) -> list[str]:
+def race(name: str, args: argparse.Namespace, folder: Path) -> list[list[Cell]]:
     """One net's rows of the table."""
     batch = BATCHES[name]
     Ours(name, batch, load_kernels(1)).save(folder / f"{name}.npz")
@@ -101,14 +103,15 @@ def race(name: str, args: argparse.Namespace, folder: Path) -> list[str]:
     ours.close()
     if args.peer:
         theirs.close()
-    return _rows(name, batch, {how: median(times) for how, times in seconds.items()})
+    return _rows(name, batch, seconds)
 
 
-def _rows(name: str, batch: int, seconds: dict[str, float]) -> list[str]:
-    plain = seconds.get(THEIRS[0], next(iter(seconds.values())))
-    best = min([seconds[how] for how in THEIRS if how in seconds] or [plain])
-    return [f"{name:14s} {batch:5d}  {how:22s} {batch / s:10.0f} {s * 1e3:8.2f} {plain / s:8.2f} "
-            f"{best / s:8.2f}" for how, s in seconds.items()]
+def _rows(name: str, batch: int, seconds: dict[str, list[float]]) -> list[list[Cell]]:
+    medians = {how: median(times) for how, times in seconds.items()}
+    plain = medians.get(THEIRS[0])
+    best = min((medians[how] for how in THEIRS if how in medians), default=None)
+    return [[f"{name}, {batch} images, {how}", Sample([batch / s for s in times]), 1e3 * medians[how],
+             plain and plain / medians[how], best and best / medians[how]] for how, times in seconds.items()]
 
 
 def main() -> None:
@@ -119,12 +122,15 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--ours", default=OURS, help="STRATEGY:REDUCE[:BUCKET],...")
+    add_flag(parser)
     args = parser.parse_args()
-    print(f"# {args.ranks} ranks of one thread, medians of {args.rounds} rounds, slowest rank")
-    print("net            batch  how                      images/s  ms/step    x ddp   x best")
-    with tempfile.TemporaryDirectory() as folder:
+    note = f"{args.ranks} ranks of one thread, medians of {args.rounds} rounds, slowest rank."
+    versions = {"PyTorch": version(args.peer, "torch")} if args.peer else {}
+    with (tempfile.TemporaryDirectory() as folder,
+          Figures("data-parallel", COLUMNS, note, args.keep, versions, str(args.ranks)) as table):
         for name in args.nets or ("lenet", "cifar10_quick"):
-            print("\n".join(race(name, args, Path(folder))), flush=True)
+            for row in race(name, args, Path(folder)):
+                table.add(*row)
 
 
 if __name__ == "__main__":

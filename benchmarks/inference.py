@@ -23,6 +23,7 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+from figures import Cell, Figures, Sample, add_flag, version  # noqa: E402
 from nets.prototxt import deploy  # noqa: E402
 
 import scaffe  # noqa: E402
@@ -34,6 +35,7 @@ ENVIRONMENT = dict(os.environ)
 PEER = Path(__file__).parent / "peers" / "inference.py"
 NETS = ("caffenet", "googlenet", "resnet50", "vgg16", "mobilenet")
 TOLERANCE, ROUND_SECONDS = 1e-3, 0.3
+COLUMNS = ("net", "ours, images/s", "ONNX Runtime", "OpenCV", "x ONNX Runtime", "x OpenCV")
 
 
 class Ours:
@@ -89,8 +91,8 @@ class Theirs:
         return json.loads(line)
 
 
-def compare(name: str, batch: int, n_threads: int, peer: str, n_rounds: int, clock: str) -> str:
-    """One line: our images/s, and the ratio to each peer's."""
+def compare(name: str, batch: int, n_threads: int, peer: str, n_rounds: int, clock: str) -> list[Cell]:
+    """One row, as COLUMNS."""
     process.kernels().set_threads(n_threads)
     with tempfile.TemporaryDirectory() as folder:
         ours = Ours(name, batch, Path(folder), clock)
@@ -103,18 +105,18 @@ def compare(name: str, batch: int, n_threads: int, peer: str, n_rounds: int, clo
         for side in sides[1:]:
             if not np.allclose(mine, side.output.reshape(mine.shape), rtol=TOLERANCE, atol=1e-6):  # type: ignore[union-attr]
                 raise SystemExit(f"{name}: our output and that of {side.kind} differ")  # type: ignore[union-attr]
-        return f"{name:10} batch {batch:3}, {n_threads} thread(s): " + _race(sides, batch, n_rounds)
+        return [f"{name}, {batch} image{'s' * (batch > 1)}", *_race(sides, batch, n_rounds)]
 
 
-def _race(sides: list[Ours | Theirs], batch: int, n_rounds: int) -> str:
+def _race(sides: list[Ours | Theirs], batch: int, n_rounds: int) -> list[Cell]:
     n_passes = [max(round(ROUND_SECONDS / side.forward(1)), 1) for side in sides]
     seconds = [[side.forward(n) / n for side, n in zip(sides, n_passes, strict=True)] for _ in range(n_rounds)]
-    mine, *others = (median(column) for column in zip(*seconds, strict=True))
-    parts = [f"{batch / mine:8.1f} images/s"]
-    for side, other in zip(sides[1:], others, strict=True):
-        parts.append(f"{other / mine:.2f}x {side.kind}")  # type: ignore[union-attr]
+    mine, *others = zip(*seconds, strict=True)
+    for side in sides[1:]:
         side.close()  # type: ignore[union-attr]
-    return ", ".join(parts)
+    rates: list[Cell] = [Sample([batch / s for s in column]) for column in (mine, *others)]
+    ratios: list[Cell] = [median(column) / median(mine) for column in others]
+    return [*rates, *ratios] if others else [*rates, *[None] * (len(COLUMNS) - 2)]
 
 
 def main() -> None:
@@ -126,11 +128,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cpu", action="store_true", help="processor time, for a busy machine")
+    add_flag(parser)
     options = parser.parse_args()
     clock = "process_time" if options.cpu else "perf_counter"
-    for name in options.nets:
-        for batch in options.batch:
-            print(compare(name, batch, options.threads, options.peer, options.rounds, clock), flush=True)
+    peers = {"ONNX Runtime": "onnxruntime", "OpenCV": "cv2"} if options.peer else {}
+    versions = {name: version(options.peer, module) for name, module in peers.items()}
+    note = f"{options.threads} thread(s), medians of {options.rounds} rounds{', processor time' * options.cpu}."
+    with Figures("inference", COLUMNS, note, options.keep, versions, str(options.threads)) as table:
+        for name in options.nets:
+            for batch in options.batch:
+                table.add(*compare(name, batch, options.threads, options.peer, options.rounds, clock))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,13 @@ import gc
 import sys
 import time
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+from figures import Cell, Figures, add_flag  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 from schedule import Traffic, hideable  # noqa: E402
 
@@ -44,6 +46,8 @@ WAYS = ("sc-b:mpi", "sc-b:auto", "sc-ob-naive:auto", "sc-ob:auto", "sc-obr:mpi",
         "sc-obr:auto:bf16", "sc-rs:auto", "sc-rs:auto:bf16")
 SOLVER = 'base_lr: 1e-6 momentum: 0.9 lr_policy: "fixed"'
 MESSAGE_ROUNDS = 2
+COLUMNS = ("strategy, reduce, wire", "s an iteration", "messages, s", "wait, s", "compute, s", "x the first",
+           "hideable, s", "hidden, %")
 
 
 class Clock:
@@ -166,24 +170,31 @@ def main() -> None:
     parser.add_argument("--bucket", default="auto", help="bytes, as train's -bucket")
     parser.add_argument("--device", type=float, default=0.0, help="seconds of computing that leave the cores free")
     parser.add_argument("--iterations", type=int, default=3)
+    add_flag(parser)
     args = parser.parse_args()
     communicator = Communicator.world()
     communicator.install_excepthook()
     log.silence(True)
     layers = time_layers(args, communicator)
-    if communicator.rank == 0:
-        print(f"# {communicator.n_ranks} ranks, CaffeNet, {args.batch} images a rank, {args.iterations} iterations; "
-              f"layers alone {sum(layers[0]):.3f} s forward, {sum(layers[1]):.3f} s backward")
-        print("how                 s/iteration messages s   wait s  compute s   x first hideable s  hidden", flush=True)
-    first = 0.0
-    for how in args.ways or WAYS:
-        row = measure(how, args, communicator, layers)
-        gc.collect()
-        first = first or row["seconds"]
-        if communicator.rank == 0:
-            hidden = f"{row['hideable']:10.3f} {row['hidden']:7.1%}" if "hidden" in row else ""
-            print(f"{how:20s}{row['seconds']:11.3f} {row['messages']:10.3f} {row['wait']:8.3f} {row['compute']:10.3f} "
-                  f"{first / row['seconds']:9.2f} {hidden}", flush=True)
+    note = (f"{communicator.n_ranks} ranks, CaffeNet, {args.batch} images a rank, {args.iterations} iterations; layers "
+            f"alone {sum(layers[0]):.3f} s forward, {sum(layers[1]):.3f} s backward.")
+    variant = f"{communicator.n_ranks}-{'device' if args.device else 'host'}"
+    is_root = communicator.rank == 0
+    with Figures("overlap", COLUMNS, note, args.keep, variant=variant) if is_root else nullcontext() as table:
+        first = 0.0
+        for how in args.ways or WAYS:
+            row = measure(how, args, communicator, layers)
+            gc.collect()
+            first = first or row["seconds"]
+            if table is not None:
+                table.add(how, *cells(row, first))
+
+
+def cells(row: dict[str, float], first: float) -> list[Cell]:
+    """As COLUMNS, but the name."""
+    hidden = row.get("hidden")
+    return [*(row[name] for name in ("seconds", "messages", "wait", "compute")), first / row["seconds"],
+            row.get("hideable"), None if hidden is None else 100 * hidden]
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 import numpy as np  # noqa: E402
+from figures import Figures, Sample, add_flag  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe import log  # noqa: E402
@@ -63,6 +64,8 @@ from scaffe.training.strategies import Role  # noqa: E402
 
 SOLVER = 'base_lr: 1e-6 momentum: 0.9 lr_policy: "fixed"'
 CPU_RATE = 5e10
+COLUMNS = ("way", "partitions", "s an iteration", "images/s", "x the first", "MB sent", "nothing hidden, s",
+           "predicted, s", "measured, %")
 
 
 def speech(batch: int) -> str:
@@ -259,6 +262,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=CPU_RATE, help="multiply-adds/s of a rank, for the planner")
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
+    add_flag(parser)
     args = parser.parse_args()
     communicator = Communicator.world()
     communicator.install_excepthook()
@@ -276,20 +280,22 @@ def main() -> None:
         for way, solver, _ in made:
             times[way].append(seconds_of(solver, args))
     if communicator.rank == 0:
-        print(f"# {args.net}, {communicator.n_ranks} ranks, {args.batch} images a rank, {args.iterations} iterations a "
-              f"round, {args.rounds} rounds")
-        ranks, machine = known.measured, known.measured.machine
-        print(f"# measured: {machine.inter_bandwidth / 1e6:.1f} MB/s a port, {machine.inter_latency * 1e6:.0f} us a "
-              f"message, sums {machine.sum_bandwidth / 1e9:.2f} GB/s, packing {ranks.copy_bandwidth / 1e9:.2f} GB/s, "
-              f"update {ranks.update_bandwidth / 1e9:.2f} GB/s of parameters")
-        print("way        partitions s/iteration  images/s   gain   bytes sent  nothing hidden  predicted s  measured")
-        first = statistics.median(times[ways[0]])
+        _show(args, communicator.n_ranks, known, made, times)
+
+
+def _show(args: Namespace, n_ranks: int, known: Any, made: list[Any], times: dict[str, list[float]]) -> None:
+    ranks, machine = known.measured, known.measured.machine
+    note = (f"{args.net}, {n_ranks} ranks, {args.batch} images a rank, {args.iterations} iterations a round, "
+            f"{args.rounds} rounds; measured {machine.inter_bandwidth / 1e6:.1f} MB/s a port, "
+            f"{machine.inter_latency * 1e6:.0f} us a message, sums {machine.sum_bandwidth / 1e9:.2f} GB/s, "
+            f"packing {ranks.copy_bandwidth / 1e9:.2f} GB/s, update {ranks.update_bandwidth / 1e9:.2f} GB/s.")
+    first = statistics.median(times[made[0][0]])
+    with Figures("partitions", COLUMNS, note, args.keep, variant=f"{args.net}-{n_ranks}") as table:
         for way, _, plan in made:
             taken, total = statistics.median(times[way]), plan.total
             seconds = iteration_seconds(known.layers, plan, replace(ranks, n_partitions=plan.n_partitions), ":" in way)
-            print(f"{way:10s} {plan.n_partitions:10d} {taken:11.3f} {args.batch * communicator.n_ranks / taken:9.1f} "
-                  f"{first / taken:6.2f} {total.n_bytes:12,.0f} {total.seconds:15.3f} {seconds:12.3f} "
-                  f"{100 * (taken / seconds - 1):+8.0f} %", flush=True)
+            table.add(way, plan.n_partitions, Sample(times[way]), args.batch * n_ranks / taken, first / taken,
+                      total.n_bytes / 1e6, total.seconds, seconds, 100 * (taken / seconds - 1))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import launcher  # noqa: F401 - this process and its children find scaffe
+from figures import Figures, Sample, add_flag, version
 
 from scaffe.data.convert.archives import convert_mnist
 
@@ -155,9 +156,11 @@ def seconds(options: argparse.Namespace) -> None:
                 (folder / "solver.prototxt").write_text(SOLVER.format(N_ITERATIONS[how], 1))
                 found[how].append(seconds_lost(command, folder, chance))
         print(*(f"{how} {values[-1]:.2f} s" for how, values in found.items()), flush=True)
-    for how, values in found.items():
-        print(f"{how}: {statistics.median(values):.2f} s lost (longest {max(values):.2f}; {options.strategy}, "
-              f"{options.ranks} ranks, {options.pairs} deaths)")
+    note = f"{options.strategy}, {options.ranks} ranks, {options.pairs} deaths."
+    versions = {"PyTorch": version(options.peer, "torch")}
+    with Figures("rank-loss", ("how", "s lost", "longest"), note, options.keep, versions, str(options.ranks)) as table:
+        for how, values in found.items():
+            table.add(how, Sample(values), max(values))
 
 
 def main() -> None:
@@ -169,6 +172,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=400)
     parser.add_argument("--on-loss", default="shrink", choices=("shrink", "replace"))
     parser.add_argument("--peer", default="", help="a Python that has PyTorch: measure seconds lost, beside torchrun")
+    add_flag(parser)
     options = parser.parse_args()
     (seconds if options.peer else cost)(options)
 

@@ -21,8 +21,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+from figures import add_flag  # noqa: E402
 from readers_parts import card, flags, limits, peers, waiting  # noqa: E402
 from readers_parts.files import make_files  # noqa: E402
 
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--json", help="where the card's rows go")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=1024)
+    add_flag(parser)
     args = parser.parse_args()
     if args.part == "peers" and not args.peer:
         parser.error("peers need --peer PYTHON")

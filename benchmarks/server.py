@@ -18,7 +18,9 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from launcher import mpirun
+from launcher import mpirun  # isort: skip - scaffe is found then
+
+from figures import Figures, Sample, add_flag, version
 
 PEERS = Path(__file__).parent / "peers"
 PS_LITE_BYTES = 40_000_000
@@ -83,6 +85,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=64 << 20)
     parser.add_argument("--slack", default="0")
     parser.add_argument("--rounds", type=int, default=5)
+    add_flag(parser)
     args = parser.parse_args()
     sides = [ours, bound, one_sided, *[torch] * bool(args.peer), *[ps_lite] * bool(args.ps_lite)]
     found = defaultdict(list)
@@ -92,10 +95,11 @@ def main() -> None:
                 for name, milliseconds in side(args, Path(folder)).items():
                     found[name].append(milliseconds)
     first = median(next(iter(found.values())))
-    print(f"# a clock of {args.bytes} bytes, {args.ranks} workers, medians of {args.rounds} rounds, slowest worker")
-    print(f"{'what':<24}{'ms':>10}{'x ours':>10}")
-    for name, times in found.items():
-        print(f"{name:<24}{median(times):10.2f}{median(times) / first:10.2f}")
+    note = f"A clock of {args.bytes} bytes, {args.ranks} workers, medians of {args.rounds} rounds, slowest worker."
+    versions = {"PyTorch": version(args.peer, "torch")} if args.peer else {}
+    with Figures("server", ("what", "ms", "x ours"), note, args.keep, versions, str(args.ranks)) as table:
+        for name, times in found.items():
+            table.add(name.strip(), Sample(times), median(times) / first)
 
 
 if __name__ == "__main__":

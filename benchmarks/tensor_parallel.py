@@ -22,6 +22,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 from ddp import Side  # noqa: E402
+from figures import Figures, Sample, add_flag, version  # noqa: E402
 from launcher import mpirun  # noqa: E402
 
 PEERS = Path(__file__).parent / "peers"
@@ -43,7 +44,7 @@ def write_start(path: Path, n_frames: int) -> None:
     np.savez(path, **{name: array.astype(np.float32) for name, array in arrays.items()})
 
 
-def race(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+def race(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
     """Seconds a step of every way."""
     start = folder / "start.npz"
     write_start(start, args.frames)
@@ -61,7 +62,7 @@ def race(args: argparse.Namespace, folder: Path) -> dict[str, float]:
             seconds[how].append(side.ask(how, steps[how])["seconds"] / steps[how])
     ours.close()
     theirs.close()
-    return {how: median(times) for how, times in seconds.items()}
+    return seconds
 
 
 def main() -> None:
@@ -71,13 +72,16 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--frames", type=int, default=64, help="of the whole batch")
     parser.add_argument("--rounds", type=int, default=7)
+    add_flag(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         seconds = race(args, Path(folder))
-    print(f"# speech, {args.ranks} ranks of one thread, {args.frames} frames, medians of {args.rounds} rounds")
-    print("how                       frames/s  ms/step   ours is x times as fast")
-    for how, taken in seconds.items():
-        print(f"{how:24s} {args.frames / taken:9.0f} {taken * 1e3:8.1f} {taken / seconds[OURS[0]]:8.2f}")
+    note = f"Speech, {args.ranks} ranks of one thread, {args.frames} frames, medians of {args.rounds} rounds."
+    columns, versions = ("way", "frames/s", "ms a step", "x ours"), {"PyTorch": version(args.peer, "torch")}
+    with Figures("tensor-parallel", columns, note, args.keep, versions, str(args.ranks)) as table:
+        for how, times in seconds.items():
+            table.add(how, Sample([args.frames / taken for taken in times]), 1e3 * median(times),
+                      median(times) / median(seconds[OURS[0]]))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ if Path("/sys/class/net/eth0").exists():
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from figures import Cell, Figures, Sample, add_flag  # noqa: E402
 from nets.torch_wide import IMAGE, NETS  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -79,7 +80,7 @@ class Way:
         return float(seconds), float(mean)
 
 
-def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup, as_view: bool) -> list[str]:
+def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup, as_view: bool) -> list[list[Cell]]:
     """One net's rows of the table."""
     sides = {how: Way(name, how, gloo, as_view) for how in ways}
     losses = {how: side.train(CHECK_STEPS)[1] for how, side in sides.items()}
@@ -93,8 +94,8 @@ def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup, as_
             seconds[how].append(side.train(1)[0])
     n_images = NETS[name][1] * dist.get_world_size()
     first = median(seconds[ways[0]])
-    return [f"{name:10s} {how:10s} {n_images / median(times):9.1f} {1e3 * median(times):9.1f} "
-            f"{first / median(times):7.2f} {median(sides[how].cpu_seconds):9.2f}" for how, times in seconds.items()]
+    return [[f"{name}, {how}", Sample([n_images / taken for taken in times]), 1e3 * median(times),
+             first / median(times), median(sides[how].cpu_seconds)] for how, times in seconds.items()]
 
 
 def main() -> None:
@@ -104,19 +105,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--ways", default=",".join(WAYS), help="the first is what the others are compared with")
     parser.add_argument("--as-view", action="store_true", help="DDP's gradient_as_bucket_view, for all ways")
+    add_flag(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("scaffe")
     gloo = dist.new_group(backend="gloo")
     n_nodes = dist.group.WORLD.communicator.topology.n_nodes
-    lines = [f"# {dist.get_world_size()} ranks of one thread on {n_nodes} node(s), PyTorch {torch.__version__}, "
-             f"medians of {args.rounds} steps, slowest rank",
-             f"net        how         images/s   ms/step  x {args.ways.split(',')[0]}   CPU s"]
-    for name in args.nets or NETS:
-        lines += race(name, args.ways.split(","), args.rounds, gloo, args.as_view)
-        if dist.get_rank() == 0:
-            print("\n".join(lines), flush=True)
-        lines = []
+    note = (f"{dist.get_world_size()} ranks of one thread on {n_nodes} node(s), medians of {args.rounds} steps, "
+            "slowest rank.")
+    columns = ("net, way", "images/s", "ms a step", f"x {args.ways.split(',')[0]}", "processor s")
+    versions, variant = {"PyTorch": torch.__version__}, f"{dist.get_world_size()}-{n_nodes}"
+    is_root = dist.get_rank() == 0
+    with Figures("torch-ddp", columns, note, args.keep, versions, variant) if is_root else nullcontext() as table:
+        for name in args.nets or NETS:
+            for row in race(name, args.ways.split(","), args.rounds, gloo, args.as_view):
+                if table is not None:
+                    table.add(*row)
 
 
 if __name__ == "__main__":

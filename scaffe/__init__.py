@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Read when numba is imported. Where colorama is installed, numba would swap sys.stdout whenever it compiles and end the
 # output of every rank, which is a terminal behind mpirun, with escape sequences.

@@ -19,8 +19,8 @@ DEFLATE_RATIO = 1032  # the most that deflate (gzip, HDF5's usual filter) can sh
 ALWAYS_ALLOWED_BYTES = 1 << 26
 
 
-def open_input(path: str | Path) -> BinaryIO:
-    """Open a file for reading.
+def open_input(path: str | Path, buffering: int = -1) -> BinaryIO:
+    """Open a file for reading; ``buffering`` as Python's ``open`` takes it.
 
     Raises:
         OSError: the file cannot be opened, or is a pipe, device, socket or folder; ``strerror`` says which.
@@ -35,7 +35,7 @@ def open_input(path: str | Path) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if kind != stat.S_IFREG:
             raise OSError(errno.EINVAL, f"expected a file, found {KINDS.get(kind, 'something else')}", str(path))
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, "rb", buffering)
     except BaseException:
         os.close(descriptor)
         raise
@@ -57,7 +57,7 @@ def told(path: str | Path, error: MakeError | None = UserError) -> Iterator[None
 
 def read_input(path: str | Path, error: MakeError | None = None) -> bytes:
     """A file's bytes. Raises OSError as ``open_input``, or ``error`` as ``told``."""
-    with told(path, error), open_input(path) as file:
+    with told(path, error), open_input(path, 0) as file:  # read whole, so a buffer would only cost
         return file.read()
 
 

@@ -9,6 +9,8 @@ from argparse import Namespace
 from pathlib import Path
 from statistics import median
 
+from figures import Figures, Sample
+
 ROOT = Path(__file__).resolve().parents[2]
 DATA = """layer {{ name: "data" type: "Data" top: "data" top: "label"
   transform_param {{ {transform} }} data_param {{ source: "{source}" backend: LMDB batch_size: {batch} }} }}
@@ -30,24 +32,26 @@ layer { name: "ip" type: "InnerProduct" bottom: "conv2" top: "ip" inner_product_
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
 CROPPED = "crop_size: 227 mirror: true mean_value: 104"
-NETS = {"JPEG, tiny net": ("jpeg", POOLED, 400), "raw, tiny net": ("raw", POOLED, 600),
+NETS = {"JPEG, tiny net": ("jpeg", POOLED, 400), "raw, tiny net": ("raw", POOLED, 2400),
         "JPEG, two convolutions": ("jpeg", CONVOLVED, 40), "raw, two convolutions": ("raw", CONVOLVED, 40)}
 
 
 def run(folder: Path, args: Namespace) -> None:
-    """Print the images a second of each, and ``auto`` beside the best number by hand."""
-    for name, (kind, net, n_iterations) in NETS.items():
-        data = DATA.format(transform=CROPPED, source=folder / kind, batch=64)
-        (folder / "net.prototxt").write_text(data + net)
-        write_solver(folder, n_iterations)
-        rates: dict[str, list[float]] = {"auto": [], "1": [], "2": []}
-        for _ in range(args.rounds):
-            for readers, found in rates.items():
-                found.append(rate(folder / "solver.prototxt", n_iterations, 64, "-readers", readers))
-        medians = {readers: median(found) for readers, found in rates.items()}
-        best = max(medians["1"], medians["2"])
-        print(f"{name:24s} " + ", ".join(f"{readers}: {rate:.0f}" for readers, rate in medians.items())
-              + f" images/s in the second half; auto {medians['auto'] / best:.3f} of the best", flush=True)
+    """Images a second of each, and ``auto`` beside the best number by hand: the median of the rounds' ratios."""
+    columns = ("data, net", "auto, images/s", "1 reader", "2 readers", "x the best")
+    note = f"Medians of {args.rounds} rounds, the second half of each run."
+    with Figures("readers-flags", columns, note, args.keep) as table:
+        for name, (kind, net, n_iterations) in NETS.items():
+            data = DATA.format(transform=CROPPED, source=folder / kind, batch=64)
+            (folder / "net.prototxt").write_text(data + net)
+            write_solver(folder, n_iterations)
+            rates: dict[str, list[float]] = {"auto": [], "1": [], "2": []}
+            for _ in range(args.rounds):
+                for readers, found in rates.items():
+                    found.append(rate(folder / "solver.prototxt", n_iterations, 64, "-readers", readers))
+            best = max(("1", "2"), key=lambda readers: median(rates[readers]))
+            ratio = median(a / b for a, b in zip(rates["auto"], rates[best], strict=True))
+            table.add(name, *(Sample(rates[readers]) for readers in rates), ratio)
 
 
 def write_solver(folder: Path, n_iterations: int) -> None:

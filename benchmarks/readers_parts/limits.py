@@ -9,17 +9,20 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from figures import Figures, Sample
 
 from readers_parts.files import BATCH, CROP, SIDE, open_feed
 
 N_BATCHES = 24
+COPY, DECODER = "copy of cropped bytes", "decoder alone"
+BOUNDS = {"raw LMDB, bytes": COPY, "JPEG LMDB, bytes": DECODER, "JPEG files, bytes": DECODER}
 
 
 def run(folder: Path, args: Namespace) -> None:
     """Take turns, and print microseconds of processor time an image, and images a second with one and two readers."""
     contents = [np.fromfile(path, np.uint8) for path in sorted(folder.glob("*.jpg"))[:256]]
     rows: dict[str, Callable[[], float]] = {
-        "copy of cropped bytes": _copied, "decoder alone": lambda: _decoded(contents),
+        COPY: _copied, DECODER: lambda: _decoded(contents),
         "raw LMDB, bytes": lambda: _fed(folder, "raw", True), "raw LMDB, floats": lambda: _fed(folder, "raw", False),
         "JPEG LMDB, bytes": lambda: _fed(folder, "jpeg", True),
         "JPEG files, bytes": lambda: _fed(folder, "files", True)}
@@ -31,14 +34,16 @@ def run(folder: Path, args: Namespace) -> None:
         for kind in ("raw", "jpeg"):
             for n_readers in (1, 2):
                 walls.setdefault((kind, n_readers), []).append(_rate(folder, kind, n_readers))
-    print(f"{'one core':24s} {'us an image':>12s} {'images/s':>10s}")
-    for name, values in found.items():
-        print(f"{name:24s} {1e6 * median(values):12.1f} {1 / median(values):10.0f}")
-    copied, decoded, raw, jpeg = (median(found[name]) for name in list(rows)[:3] + ["JPEG LMDB, bytes"])
-    print(f"raw LMDB: {raw / copied:.2f} x the copy; JPEG LMDB: {decoded / jpeg:.3f} of the decoder's rate")
-    for kind in ("raw", "jpeg"):
-        one, two = (median(walls[kind, n]) for n in (1, 2))
-        print(f"{kind}: 1 reader {one:.0f} images/s, 2 readers {two:.0f}, {two / one:.2f} x")
+    note = f"Medians of {args.rounds} rounds, one core."
+    with Figures("readers-limits", ("what", "us an image", "images/s", "x its bound"), note, args.keep) as table:
+        for name, values in found.items():
+            bound = found.get(BOUNDS.get(name, ""))
+            table.add(name, Sample([1e6 * seconds for seconds in values]), 1 / median(values),
+                      bound and median(values) / median(bound))
+    with Figures("readers-scaling", ("data", "1 reader, images/s", "2 readers", "x"), note, args.keep) as table:
+        for kind in ("raw", "jpeg"):
+            one, two = (Sample(walls[kind, n]) for n in (1, 2))
+            table.add(kind, one, two, two.median / one.median)
 
 
 def _copied() -> float:

@@ -7,9 +7,9 @@ import subprocess
 import time
 from argparse import Namespace
 from pathlib import Path
-from statistics import median
 
 import numpy as np
+from figures import Figures, Sample, version
 
 from readers_parts.files import BATCH, CROP, KINDS, MEAN, SCALE, open_feed
 
@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent.parent / "peers"
 PEERS = {"cv2": ("raw", "jpeg", "files"), "torchvision": ("jpeg", "files"), "pil": ("jpeg", "files"),
          "dali": ("jpeg", "files")}
 """Each peer's kinds of data."""
+MODULES = {"PyTorch": "torch", "torchvision": "torchvision", "OpenCV": "cv2", "Pillow": "PIL", "DALI": "nvidia.dali"}
 N_BATCHES = {"raw": 60, "jpeg": 40, "files": 40}
 CLOSE = {"cv2": 1e-6, "torchvision": 2e-2, "pil": 2e-2, "dali": 2e-2}  # other decoders, other last places
 
@@ -69,13 +70,15 @@ class Theirs:
 
 def run(folder: Path, args: Namespace) -> None:
     """Compare sums, then take turns; print a row a pair."""
-    print(f"# {args.threads} readers, batches of {BATCH} x 3 x {CROP} x {CROP}, {args.rounds} rounds")
-    print(f"{'data':6s} {'peer':12s} {'ours/s':>8s} {'peer/s':>8s} {'ratio':>6s}")
-    for peer, kinds in PEERS.items():
-        for kind in kinds if not args.only or peer in args.only else ():
+    note = f"{args.threads} readers, batches of {BATCH} x 3 x {CROP} x {CROP}, {args.rounds} rounds."
+    pairs = [(peer, kind) for peer in PEERS if not args.only or peer in args.only for kind in PEERS[peer]]
+    versions = {name: version(args.peer, module) for name, module in MODULES.items()}
+    columns = ("data, peer", "ours, images/s", "peer", "x")
+    with Figures("readers-peers", columns, note, args.keep, {k: v for k, v in versions.items() if v}) as table:
+        for peer, kind in pairs:
             _verify(peer, kind, folder, args)
             ours, theirs = _race(peer, kind, folder, args)
-            print(f"{kind:6s} {peer:12s} {ours:8.0f} {theirs:8.0f} {ours / theirs:6.2f}", flush=True)
+            table.add(f"{kind}, {peer}", ours, theirs, ours.median / theirs.median)
 
 
 def _verify(peer: str, kind: str, folder: Path, args: Namespace) -> None:
@@ -88,13 +91,13 @@ def _verify(peer: str, kind: str, folder: Path, args: Namespace) -> None:
         raise SystemExit(f"{peer}, {kind}: the sums of the same batch differ: {ours} and {theirs}")
 
 
-def _race(peer: str, kind: str, folder: Path, args: Namespace) -> tuple[float, float]:
-    """Median records a second, ours and theirs; nobody reads ahead while the other is timed."""
+def _race(peer: str, kind: str, folder: Path, args: Namespace) -> tuple[Sample, Sample]:
+    """Records a second, ours and theirs; nobody reads ahead while the other is timed."""
     seconds: dict[type, list[float]] = {Ours: [], Theirs: []}
     for _ in range(args.rounds):
         for side in (Ours(kind, folder, args.threads, True), Theirs(args.peer, peer, kind, folder, args.threads, True)):
             side.read(8)  # past what was read ahead while it started
             seconds[type(side)].append(side.read(N_BATCHES[kind])[0])
             side.close()
-    ours, theirs = (BATCH * N_BATCHES[kind] / median(seconds[side]) for side in (Ours, Theirs))
+    ours, theirs = (Sample([BATCH * N_BATCHES[kind] / s for s in seconds[side]]) for side in (Ours, Theirs))
     return ours, theirs

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from figures import Figures
+
 from readers_parts.files import BATCH, open_feed
 from scaffe.data.records import datum
 
@@ -32,15 +34,16 @@ def run(folder: Path, args: Namespace) -> None:
     with mock.patch.object(datum, "decode", side_effect=lambda *a: decode(*a)) as spy:
         feed.next()
         first = decode(*spy.call_args_list[0].args[:2])
-    for n_readers in (4, N_READERS):
-        most[0] = 0
-        with mock.patch.object(datum, "decode", waits):
-            feed = open_feed("jpeg", folder, n_readers, pixels=True)
-            feed.next()
-            start = time.perf_counter()
-            for _ in range(40):
+    columns = ("readers", "images/s", "if none ever waited", "at work at once")
+    with Figures("readers-waiting", columns, "A decoder that waits 2 ms.", args.keep) as table:
+        for n_readers in (4, N_READERS):
+            most[0] = 0
+            with mock.patch.object(datum, "decode", waits):
+                feed = open_feed("jpeg", folder, n_readers, pixels=True)
                 feed.next()
-            seconds = time.perf_counter() - start
-            feed.close()
-        print(f"{n_readers} readers, a decoder that waits 2 ms: {40 * BATCH / seconds:.0f} images/s, at most {most[0]} "
-              f"at work at once; {n_readers / WAIT:.0f} would be all of them always")
+                start = time.perf_counter()
+                for _ in range(40):
+                    feed.next()
+                seconds = time.perf_counter() - start
+                feed.close()
+            table.add(str(n_readers), 40 * BATCH / seconds, n_readers / WAIT, most[0])

@@ -9,15 +9,28 @@ SKIPPED = 2  # first batches, in whose time kernels are compiled and files opene
 WAITS = 0.02  # of the time: a feed that waits for more takes another reader
 RARELY = 0.002  # of the time: a feed that waits for less may do without one
 GAIN = 0.02  # by which a reader must shorten a batch's time to stay
+TELLS = 0.15  # of the time: reading that takes more may slow the cores that compute, and more readers all of them alike
 QUIET = 4  # windows without a change after which the count counts as chosen, or fewer readers are tried
+
+
+class _Pause:
+    """Windows in which a step is not tried again; each time twice as many."""
+
+    def __init__(self) -> None:
+        self.left, self._next = 0, QUIET
+
+    def begin(self) -> None:
+        self.left, self._next = self._next, 2 * self._next
 
 
 class ReaderCount:
     """Adds readers while the consumer waits for data, takes back those that do not help, parks those not needed.
 
     The first step goes to as many as the measured times ask for: a batch's reading time over the consumer's own time.
-    Later ones add one at a time. A step that does not shorten the time from batch to batch is taken back, as is one to
-    fewer readers that makes the consumer wait; the next one waits twice as long.
+    Later ones add one at a time. Where nobody waits, but a net computes on all cores, one reader holds up the core that
+    it shares, and with it all others: so one more is tried where reading takes much of the time. A step that does not
+    shorten the time from batch to batch is taken back, as is one to fewer readers that makes the consumer wait or
+    batches come later; the next one waits twice as long.
 
     Args:
         most: the most readers there may be.
@@ -32,10 +45,11 @@ class ReaderCount:
         self.choice = ""
         self._n_batches = 0
         self._waited = self._total = self._made = 0.0  # seconds of this window
-        self._trial: tuple[int, float] | None = None  # the count before the last step, and its seconds a batch
+        # the count before the last step, its seconds a window, and what a step that does not help begins
+        self._trial: tuple[int, float, _Pause] | None = None
         self._has_stepped = False
         self._n_quiet = self._n_idle = 0  # windows without a change; without waiting
-        self._pause, self._next_pause = 0, QUIET  # windows in which no reader is added
+        self._waits, self._shares = _Pause(), _Pause()  # of steps for a net that waits, or that shares its cores
         self._idle_needed = QUIET  # windows without waiting before one is parked
 
     def after_batch(self, waited: float, total: float, made: float) -> int:
@@ -77,12 +91,15 @@ class ReaderCount:
 
     def _step(self, share: float) -> None:
         """Add or park readers after a window in which the consumer waited for this share of the time."""
-        self._pause = max(0, self._pause - 1)
+        for pause in (self._waits, self._shares):
+            pause.left = max(0, pause.left - 1)
         self._n_idle = self._n_idle + 1 if share < RARELY else 0
-        if share > WAITS and self.n < self._most and not self._pause:
-            self._change(self._wanted())
+        if share > WAITS and self.n < self._most and not self._waits.left:
+            self._change(self._wanted(), self._waits)
         elif self._n_idle >= self._idle_needed and self.n > 1:
-            self._change(self.n - 1)
+            self._change(self.n - 1, self._waits)
+        elif self._made > TELLS * self._total and self.n < self._most and not self._shares.left:
+            self._change(self.n + 1, self._shares)
 
     def _wanted(self) -> int:
         """The count that the times ask for the first time; one more later on."""
@@ -91,15 +108,16 @@ class ReaderCount:
         self._has_stepped = True
         return min(self._most, asked)
 
-    def _change(self, n: int) -> None:
-        self._trial, self._n_idle, self.n = (self.n, self._total), 0, n
+    def _change(self, n: int, pause: _Pause) -> None:
+        self._trial, self._n_idle, self.n = (self.n, self._total, pause), 0, n
 
-    def _judge(self, share: float, before: int, seconds: float) -> None:
+    def _judge(self, share: float, before: int, seconds: float, pause: _Pause) -> None:
         """Keep the last step, or take it back."""
         self._trial = None
         if self.n < before:
-            fewer_do = share <= RARELY
+            fewer_do = share <= RARELY and self._total <= (1 + GAIN) * seconds
             self.n = self.n if fewer_do else before
             self._idle_needed = QUIET if fewer_do else 2 * self._idle_needed
         elif self.n > before and self._total > (1 - GAIN) * seconds:
-            self.n, self._pause, self._next_pause = before, self._next_pause, 2 * self._next_pause
+            self.n = before
+            pause.begin()

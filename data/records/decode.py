@@ -168,7 +168,7 @@ def file_bytes(path: str | Path) -> np.ndarray:
         raise DataError(f"{str(path)[:PATH_TOLD]}: {error.strerror or error}") from None
 
 
-GROUP_BYTES = 1 << 21  # images decoded before they are cropped: a few, which stay in a core's cache
+GROUP_BYTES = 1 << 20  # images decoded before they are cropped: a few, which stay in a core's second-level cache
 _memory = threading.local()
 
 

@@ -34,8 +34,23 @@ def test_as_many_as_the_times_ask_for(read, own, expected):
 
 
 def test_one_reader_stays_alone_where_it_is_never_waited_for():
-    count = ReaderCount(16)
-    assert set(run(count, 400, 0.4, 1)) == {1}
+    assert set(run(ReaderCount(16), 400, 0.1, 1)) == {1}
+
+
+def test_reading_that_takes_much_of_the_time_tries_another_ever_more_rarely():
+    numbers = run(ReaderCount(16), 2000, 0.4, 1)
+    assert set(numbers) == {1, 2}
+    assert np.mean(numbers) < 1.06
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reader_that_holds_up_one_of_the_computing_cores_gets_company(seed):
+    """Two cores compute, and wait for each other; a reader takes half of the core that it shares."""
+    rng, count, numbers = np.random.default_rng(seed), ReaderCount(2), []
+    for _ in range(3000):
+        read, own = 0.4 * (1 + 0.005 * rng.standard_normal()), 1 + 0.005 * rng.standard_normal()
+        numbers.append(count.after_batch(0.0, own + read / (2 * count.n), read))
+    assert np.mean(numbers) > 1.9
 
 
 def test_never_more_than_the_most():

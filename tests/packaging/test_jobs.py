@@ -1,17 +1,20 @@
-"""The files in jobs/ as linters see them, and train.pbs with a server that is two small scripts."""
+"""What installs and starts it elsewhere, as linters see it; train.pbs with a server that is two small scripts."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+import scaffe
 from scaffe.cli import main as cli
 from scaffe.flags import Flags
 from tests.mpirun import MPIRUN
@@ -58,6 +61,41 @@ def test_the_kubernetes_file(monkeypatch):
     with pytest.raises(SystemExit):
         cli.main(command[command.index("scaffe") + 1:])
     assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("name", ["CITATION.cff", ".github/workflows/publish.yml"])
+def test_other_yaml(name):
+    said = run_linter("yamllint", "-s", "-d", YAML_RULES, ROOT / name)
+    assert (said.stdout, said.returncode) == ("", 0)
+
+
+def test_the_citation_names_this_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == scaffe.__version__
+
+
+def test_the_recipe_for_spack_asks_for_what_the_wheel_asks_for():
+    """By Spack's names and with the wheel's lowest versions; oneDNN is Spack's own, no wheel."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = dict(re.match(r"([\w-]+)>=([\d.]+)", line).groups() for line in
+                  [*(line for line in project["dependencies"] if "onednn" not in line), *extras["bf16"]])
+    calls = [node for node in ast.walk(ast.parse((JOBS / "spack/package.py").read_text()))
+             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "depends_on"]
+    specs = [node.args[0].value for node in calls]
+    found = {match[1]: match[2] for spec in specs if (match := re.match(r"py-([\w-]+)@([\d.]+):", spec))}
+    assert found.pop("setuptools") == "77.0.1"
+    assert found == {name.replace("_", "-"): version for name, version in wanted.items()}
+    assert {spec.split("@")[0] for spec in specs if not spec.startswith("py-")} == {"python", "onednn", "opencv"}
+
+
+def test_the_image_definition_has_its_parts_and_a_shell_that_parses():
+    text = (JOBS / "scaffe.def").read_text()
+    parts = dict(re.findall(r"^%(\w+)\n((?:    .*\n|\n)*)", text, re.MULTILINE))
+    assert set(parts) == {"files", "post", "runscript", "test", "help"}
+    script = subprocess.run(["sh", "-n"], input=parts["post"], text=True, capture_output=True, check=False)
+    assert (script.returncode, script.stderr) == (0, "")
+    image = re.search(r"^FROM (\S+)", (JOBS / "Dockerfile").read_text(), re.MULTILINE)[1]
+    assert f"From: {image}\n" in text
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.layers.normalization.lrn import Lrn
 from scaffe.layers.vision.pooling import Pooling
 from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.mapped_memory import inner, rounded
@@ -34,7 +33,7 @@ from scaffe.nets.steps import Steps
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
 LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
-DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
+DEVICES_READ_TOPS: dict[type, bool] = {Pooling: False}  # in backward, unlike the host's layers
 N_MULTIPROCESSORS = 132  # an H100's, and an H200's
 N_HISTORIES = 1  # of the update rule: SGD's
 PAGE_BYTES = 2 << 20  # of such cards, and later ones

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
 from scaffe.proto import caffe_pb2
@@ -23,6 +24,7 @@ REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
 N_ITERATIONS = 6
 late = contextlib.nullcontext if REAL else pretend.deferring
+each_alone = deferred.deferring
 
 
 def unit(name: str, bottom: str, relu: bool, kernel: int = 3) -> str:
@@ -98,3 +100,16 @@ def test_a_residual_net_trains_as_on_the_cpu(with_cudnn: bool, precision: str, t
                     "batchnorm_inference+relu_backward+batchnorm_backward"}
         assert one_pass <= set(pygraph.log)
         assert all(pygraph.log.count(name) >= 3 for name in one_pass)  # until they are recorded
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_work_of_many_layers_at_once_has_the_bits_of_each_by_itself(monkeypatch, with_cudnn: bool,
+                                                                    precision: str) -> None:
+    """In recordings, too: six iterations, of which the last four are launched as a whole."""
+    together = train("0", precision)
+    n_together = []
+    monkeypatch.setattr(deferred, "deferring", lambda wanted=True: (n_together.append(wanted), each_alone(False))[1])
+    alone = train("0", precision)
+    assert any(n_together)
+    assert together[0] == alone[0]
+    np.testing.assert_array_equal(together[1].view(np.uint32), alone[1].view(np.uint32))

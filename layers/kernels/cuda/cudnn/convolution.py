@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
 from scaffe.layers.kernels.cuda.cublas import precision
@@ -169,10 +170,11 @@ class Convolution:
             return
         gradient, workspace = arena.take(self._gradient, (self._by_weights.n_workspace_bytes, np.uint8))
         direct = overwrite and not self._turns and gw.dtype == self._dtype
-        target = gw if direct else gradient
+        kept = None if direct else deferred.memory(self._gradient)
+        target = gw if direct else gradient if kept is None else kept
         self._by_weights.run({X: x, Y: gy, W: target}, workspace)
         if not direct:
-            self._weights.bring_back(gradient, gw, overwrite)
+            self._weights.bring_back(target, gw, overwrite, waits=kept is not None)
         if gb is not None:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -16,6 +16,8 @@ from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_o
 from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet
+from scaffe.layers.kernels.cuda.cudnn.summed_gradient import SummedGradient
+from scaffe.layers.kernels.cuda.elementwise import add_up
 from scaffe.layers.kernels.cuda.products import Convolution as Products
 from scaffe.layers.kernels.cuda.products import Weights
 from scaffe.layers.kernels.specs import ConvSpec, Ints
@@ -163,6 +165,27 @@ class Convolution:
             return
         kernels, workspace = arena.take(self._weights.part, (self._data.n_workspace_bytes, np.uint8))
         self._data.run({Y: gy, W: self._weights.laid_out(w, kernels), X: gx}, workspace)
+
+    def backward_data_sum(self, gy: Any, w: Any, gx: Any, addends: Sequence[Any], signs: Any = None) -> None:
+        """See SummingPlan. Half types are rounded once, or twice without a graph for it."""
+        built = None if self._data is None else self._sums.prepare(len(addends), signs is not None)
+        if built is None:
+            self.backward_data(gy, w, gx)
+            add_up([gx, *addends], gx, signs)
+            return
+        kernels, workspace = arena.take(self._weights.part, (built.n_workspace_bytes, np.uint8))
+        self._sums.run(built, gy, self._weights.laid_out(w, kernels), gx, addends, signs, workspace)
+
+    @cached_property
+    def _sums(self) -> SummedGradient:
+        """For weights in the kernels' order, as they are where time is taken."""
+        data, spec = self._data, widened(replace(self.spec, bias=False))
+
+        def plain(gy: Any, kernels: Any, gx: Any) -> None:
+            if data is not None:
+                (workspace,) = arena.take((data.n_workspace_bytes, np.uint8))
+                data.run({Y: gy, W: kernels, X: gx}, workspace)
+        return SummedGradient(spec, precision.tf32, plain)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
         if self._by_weights is None:

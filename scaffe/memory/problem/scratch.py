@@ -14,6 +14,7 @@ from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import AHEAD_BYTES, Part, arena, together
 from scaffe.layers.kernels.cuda.channels import norm_parts, parts_of
 from scaffe.layers.kernels.cuda.cudnn import estimate
+from scaffe.layers.kernels.cuda.deferred import MOST_BYTES
 from scaffe.layers.kernels.cuda.launch import BLOCKS_PER_MULTIPROCESSOR, most_blocks, wide
 from scaffe.layers.kernels.cuda.pooling_lrn import lrn_images
 from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, NormPasses, NormSpec
@@ -62,6 +63,15 @@ def scratch_bytes(net: Net, card: Card, backward: bool = True) -> int:
     runs backward too."""
     takes = (parts for node in net.nodes if not node.fused_offset for parts in _takes(node, card, backward))
     return max(map(together, takes), default=0)
+
+
+def waiting_bytes(net: Net) -> int:
+    """The most bytes that convolutions' gradients of weights take in training until one launch brings them to Caffe's
+    order, where nothing moves."""
+    taken = sum(together([(node.layer.spec.weight_shape, node.layer.spec.dtype)]) for node in net.nodes
+                if isinstance(node.layer, (Convolution, Deconvolution)) and node.needs_backward
+                and node.layer.param_propagate_down[0])
+    return min(taken, MOST_BYTES)
 
 
 def reserve_scratch(net: Net, backward: bool = True) -> int:

@@ -24,7 +24,7 @@ from scaffe.memory.problem.activations import minimize_saved_activations, reduce
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.scratch import Card, described_card, taken_bytes
+from scaffe.memory.problem.scratch import Card, described_card, taken_bytes, waiting_bytes
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
@@ -96,7 +96,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: Card | None = N
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
-    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card)
+    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card) + waiting_bytes(net)
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)

@@ -50,13 +50,13 @@ def test_a_machine_takes_over_what_another_has_chosen(cp: Any, monkeypatch: Any,
     assert len(first) == len(given) >= 1
 
     on_machine(tmp_path / "b", monkeypatch)  # where another plan would be the fastest
-    monkeypatch.setattr(plans, "_fastest", lambda key, graph, candidates: candidates[-1])
+    monkeypatch.setattr(plans, "choose", lambda seconds, workspaces: len(seconds) - 1)
     cuda.convolution(SPEC).forward(x, w, None, cp.zeros(2 * 8 * 6 * 5, np.float32))
     assert set(choices()) == set(first)
 
     cuda.adopt_kernel_choices(given)
     assert choices() == first
-    monkeypatch.setattr(plans, "_fastest", pytest.fail)
+    monkeypatch.setattr(plans, "choose", pytest.fail)
     on_machine(tmp_path / "b", monkeypatch)  # the next run: it builds the other machine's plans
     cuda.convolution(SPEC).forward(x, w, None, cp.zeros(2 * 8 * 6 * 5, np.float32))
     assert cuda.kernel_choices() == given

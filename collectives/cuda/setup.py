@@ -40,8 +40,8 @@ from scaffe.environment import CUDA_IPC
 
 SWITCH_SECONDS = 5e-4
 """How long a thread that runs Python may keep the interpreter's lock from others that ask for it. With Python's 5 ms a
-wait noticed its end 4.1 ms late beside one thread of pure Python, 13.8 beside two; with this 0.3, and those threads ran
-2 to 10 % slower (medians, two cores)."""
+wait noticed its end 4.1 ms late beside one thread of pure Python, 13.8 beside two; with this 0.1 to 0.3, and those
+threads ran 2 to 9 % slower, once 22 % (medians of 2 s, two busy cores)."""
 LAST_WORK_SECONDS = 10
 """How long a rank that ends waits for the device work of its collectives, which its peers may be waiting for."""
 

@@ -80,8 +80,8 @@ EIGHT = 8  # images, or a multiple of them: packed loads find the next ones alig
 def lrn_images(shape: Ints, dtype: Any) -> int:
     """How many images (N, C, H, W) backward of an LRN computes at a time, so that what it works in is small."""
     an_image = max(prod(shape[1:]), 1) * wide(dtype).itemsize
-    n_at_once = min(SMALL_BYTES // an_image, shape[0])
-    return n_at_once if n_at_once in (*range(1, EIGHT), shape[0]) else max(n_at_once // EIGHT * EIGHT, 1)
+    n_at_once = min(max(SMALL_BYTES // an_image, 1), shape[0])
+    return n_at_once if n_at_once < EIGHT or n_at_once == shape[0] else n_at_once // EIGHT * EIGHT
 
 
 class Lrn:

@@ -103,23 +103,23 @@ def _limit(net: Any, options: Namespace) -> None:
     from scaffe.memory.run.report import chart, forecast, forecast_on_gpu, lines
 
     asked = net, options.memory, options.placement
-    found = forecast(*asked) if options.memory_of == "host" else forecast_on_gpu(*asked, _card())
+    found = forecast(*asked) if options.memory_of == "host" else forecast_on_gpu(*asked, _workspaces())
     net.close()
     print("\n".join(lines(found)))
     if options.output:
         write_whole(options.output, chart(found).svg().encode(), UserError)
 
 
-def _card() -> Any:
+def _workspaces() -> Any:
     """What passes work in on this machine's first GPU; None where it has none."""
     from scaffe.layers.kernels import device
-    from scaffe.memory.problem.scratch import this_card
+    from scaffe.memory.problem.scratch import workspaces_here
     from scaffe.nets.devices import Compute, load_kernels
 
     if device.missing():
         return None
     load_kernels(1, Compute(gpus="0"))
-    return this_card()
+    return workspaces_here()
 
 
 def _dims(text: str) -> list[int]:

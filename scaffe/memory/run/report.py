@@ -24,7 +24,7 @@ from scaffe.memory.problem.activations import minimize_saved_activations, reduce
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.scratch import Card, described_card, taken_bytes, waiting_bytes
+from scaffe.memory.problem.scratch import Workspaces, estimated_workspaces, taken_bytes, waiting_bytes
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
@@ -34,7 +34,6 @@ DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measure
 LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 DEVICES_READ_TOPS: dict[type, bool] = {Pooling: False}  # in backward, unlike the host's layers
-N_MULTIPROCESSORS = 132  # an H100's, and an H200's
 N_HISTORIES = 1  # of the update rule: SGD's
 PAGE_BYTES = 2 << 20  # of such cards, and later ones
 NOWHERE = np.empty(0, np.uint8)
@@ -89,34 +88,34 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     return taken - _taken_bytes(state) + least_bytes(iteration)
 
 
-def forecast_on_gpu(net: Net, memory: str, placement: str, card: Card | None = None) -> Forecast:
-    """As ``forecast``, on a GPU with host memory as its backing store. ``card``: what its plans work in; None: as much
-    as is estimated for an H100 or an H200."""
-    card = card or described_card(N_MULTIPROCESSORS)
+def forecast_on_gpu(net: Net, memory: str, placement: str, works: Workspaces | None = None) -> Forecast:
+    """As ``forecast``, on a GPU with host memory as its backing store. ``works``: what its passes
+    work in; None: as much as is estimated for an H100 or an H200."""
+    works = works or estimated_workspaces()
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
-    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card) + waiting_bytes(net)
+    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, works) + waiting_bytes(net)
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)
-    unmovable, iteration, lay = _on_card(net, card)
+    unmovable, iteration, lay = _on_card(net, works)
     least = unmovable + least_together(iteration, lay)
     _refuse_below(least, unmovable, memory, limit)
     plan = _plan(memory, placement, lambda make: fitted_together(iteration, make, limit - unmovable, LINK, lay)[0])
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
-        other_unmovable, other, lay = _on_card(net, card)
+        other_unmovable, other, lay = _on_card(net, works)
         least = min(least, other_unmovable + least_together(other, lay))
     return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, LINK)
 
 
-def _on_card(net: Net, card: Card) -> tuple[int, Iteration, Lay]:
+def _on_card(net: Net, works: Workspaces) -> tuple[int, Iteration, Lay]:
     """Bytes that no plan moves, what plans are made from, and how tensors are laid out."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
-    unmovable = (unmovable_on_device(net, activations, taken_bytes(net, card))
+    unmovable = (unmovable_on_device(net, activations, taken_bytes(net, works))
                  + N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize + update_bytes(net)
                  - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
     seconds = list(estimated_seconds(net, CARD))

@@ -15,8 +15,8 @@ SCRIPT = str(ROOT / "benchmarks" / "memory.py")
 
 
 def bench(folder, *flags, python=sys.executable, **env):
-    return subprocess.run([python, SCRIPT, *flags], cwd=folder, capture_output=True, text=True, timeout=280, check=False,
-                          env={**os.environ, **env})
+    return subprocess.run([python, SCRIPT, *flags], cwd=folder, capture_output=True, text=True, timeout=280,
+                          check=False, env={**os.environ, **env})
 
 
 def rows_of(done):

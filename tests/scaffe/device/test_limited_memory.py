@@ -358,7 +358,7 @@ def test_what_test_nets_read_is_fetched_anew_once_it_was_written_and_never_copie
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
 def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
     limit = limits(tmp_path, TESTS, uneven())[0]
-    monkeypatch.setattr(tested_module.ArenaSharingNet, "least_bytes", lambda self, below: int(limit))
+    monkeypatch.setattr(tested_module.ArenaSharingNet, "least_bytes", lambda self: int(limit))
     with pytest.raises(UserError, match=f"-memory {limit}: .* are too few for the solver's test net ''.*, are [0-9,]+"):
         solver_of(tmp_path, TESTS, uneven(), memory=limit)
 

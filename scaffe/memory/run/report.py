@@ -21,6 +21,7 @@ from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.cards import DEFAULT, Figures, figures_of
 from scaffe.memory.problem.costs import CORE, Speed, blobs_outside, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import bytes_beside_blobs, training_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
@@ -30,8 +31,6 @@ from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
-LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
-CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
 N_HISTORIES = 1  # of the update rule: SGD's
 NOWHERE = np.empty(0, np.uint8)
@@ -39,7 +38,12 @@ NOWHERE = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a net within a limit, from estimated times. ``bandwidth``: of the backing store, as assumed."""
+    """The plan of a net within a limit, from estimated times.
+
+    Attributes:
+        bandwidth: of the backing store, as assumed.
+        source: whose figures the times are estimated from; empty if it need not be said.
+    """
 
     whole: int
     limit: int
@@ -50,6 +54,7 @@ class Forecast:
     iteration: Iteration
     plan: Plan
     bandwidth: Bandwidth
+    source: str = ""
 
 
 def forecast(net: Net, memory: str, placement: str) -> Forecast:
@@ -85,8 +90,10 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     return taken - _taken_bytes(state) + least_bytes(iteration)
 
 
-def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
-    """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted."""
+def forecast_on_gpu(net: Net, memory: str, placement: str, card: Figures | None = None) -> Forecast:
+    """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted.
+    ``card``: by default that of ``cards.DEFAULT``."""
+    card = card or figures_of(DEFAULT, net.context.dtype)
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
@@ -94,28 +101,29 @@ def forecast_on_gpu(net: Net, memory: str, placement: str) -> Forecast:
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)
-    unmovable, iteration = _on_card(net)
+    unmovable, iteration = _on_card(net, card.speed)
     least = unmovable + least_together(iteration)
     plan = _plan(memory, placement, limit, least,
-                 lambda make: fitted_together(iteration, make, limit - unmovable, LINK)[0])
+                 lambda make: fitted_together(iteration, make, limit - unmovable, card.bandwidth)[0])
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
-        other_unmovable, other = _on_card(net)
+        other_unmovable, other = _on_card(net, card.speed)
         least = min(least, other_unmovable + least_together(other))
-    return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, LINK)
+    return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan,
+                    card.bandwidth, card.source)
 
 
-def _on_card(net: Net) -> tuple[int, Iteration]:
+def _on_card(net: Net, speed: Speed) -> tuple[int, Iteration]:
     """Bytes that no plan moves, and what plans are made from."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
     unmovable = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, activations, True)
              - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
-    seconds = list(estimated_seconds(net, CARD))
+    seconds = list(estimated_seconds(net, speed))
     for layer in large:
         n_bytes = 3 * N_HISTORIES * layer_groups.bytes_of(net, layer)
-        seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / CARD.n_bytes
+        seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / speed.n_bytes
     return unmovable, iteration_of(net, activations, state, seconds)
 
 
@@ -184,7 +192,8 @@ def lines(found: Forecast) -> list[str]:
             f"which {shown(found.unmovable)} do not move; least {shown(found.least)}",
             f"{counts}: {shown(cost.offloaded)} out and back an iteration at {shown(found.bandwidth.out)}/s, "
             f"{cost.waited:.3g} s of it not hidden, "
-            f"{cost.recompute:.3g} s computed again, predicted time {cost.slowdown:.2f}x of {cost.compute:.3g} s"]
+            f"{cost.recompute:.3g} s computed again, predicted time {cost.slowdown:.2f}x of {cost.compute:.3g} s"
+            + (f" ({found.source})" if found.source else "")]
 
 
 def chart(found: Forecast) -> Chart:

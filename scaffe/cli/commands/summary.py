@@ -108,8 +108,8 @@ def _shared(net: Any, options: Namespace) -> list[str]:
 def _limit(net: Any, options: Namespace) -> None:
     """Print the plan for ``-memory``, and draw it."""
     from scaffe.atomic_files import write_whole
-    from scaffe.memory.problem.cards import figures_of
-    from scaffe.memory.run.card_here import figures_here
+    from scaffe.memory.problem.cards import speeds_of
+    from scaffe.memory.run.card_here import speeds_here
     from scaffe.memory.run.report import chart, forecast, forecast_on_gpu, lines
     from scaffe.nets.devices import Compute
 
@@ -117,9 +117,9 @@ def _limit(net: Any, options: Namespace) -> None:
     if card == "host":
         found = forecast(net, options.memory, options.placement)
     else:
-        figures = (figures_here(compute.dtype, compute.tf32) if card == "gpu" else
-                   figures_of(card, compute.dtype, compute.tf32))
-        found = forecast_on_gpu(net, options.memory, options.placement, figures)
+        speeds = (speeds_here(compute.dtype, compute.tf32) if card == "gpu" else
+                  speeds_of(card, compute.dtype, compute.tf32))
+        found = forecast_on_gpu(net, options.memory, options.placement, speeds)
     net.close()
     print("\n".join(lines(found)))
     if options.output:

@@ -63,7 +63,7 @@ DEFAULT = "h200"  # the only one on which anything was measured
 
 
 @dataclass(frozen=True)
-class Figures:
+class CardSpeeds:
     """What a plan is made from. ``source``: whose figures these are, for people."""
 
     speed: Speed
@@ -71,9 +71,9 @@ class Figures:
     source: str
 
 
-def figures_of(name: str, dtype: np.dtype, tf32: bool = True) -> Figures:
+def speeds_of(name: str, dtype: np.dtype, tf32: bool = True) -> CardSpeeds:
     """The figures of a card in ``CARDS``; other arguments as for ``Card.speed``."""
-    return Figures(CARDS[name].speed(dtype, tf32), CARDS[name].bandwidth, f"figures of {name}")
+    return CardSpeeds(CARDS[name].speed(dtype, tf32), CARDS[name].bandwidth, f"figures of {name}")
 
 
 def named(name: str) -> str:

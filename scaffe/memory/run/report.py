@@ -21,7 +21,7 @@ from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
-from scaffe.memory.problem.cards import DEFAULT, Figures, figures_of
+from scaffe.memory.problem.cards import DEFAULT, CardSpeeds, speeds_of
 from scaffe.memory.problem.costs import CORE, Speed, blobs_outside, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import bytes_beside_blobs, training_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
@@ -90,10 +90,10 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     return taken - _taken_bytes(state) + least_bytes(iteration)
 
 
-def forecast_on_gpu(net: Net, memory: str, placement: str, card: Figures | None = None) -> Forecast:
+def forecast_on_gpu(net: Net, memory: str, placement: str, card: CardSpeeds | None = None) -> Forecast:
     """As ``forecast``, on a GPU with host memory as its backing store. Workspace of convolutions is not counted.
     ``card``: by default that of ``cards.DEFAULT``."""
-    card = card or figures_of(DEFAULT, net.context.dtype)
+    card = card or speeds_of(DEFAULT, net.context.dtype)
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)

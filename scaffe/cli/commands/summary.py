@@ -23,12 +23,14 @@ def main(argv: list[str]) -> int:
     from scaffe.layers.base.random import Stream
     from scaffe.memory.problem.activations import arena_bytes
     from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
-    from scaffe.nets.devices import load_kernels
+    from scaffe.nets.devices import Compute, load_kernels
     from scaffe.nets.fusion import fuse_layers
     from scaffe.nets.setup import Selection, make_context, make_net
     from scaffe.nets.summary import summarize, table, without_data
 
     options = _flags().parse(argv)
+    if options.precision != "fp32" and options.memory and options.memory_of == "host":
+        raise UserError(f"-precision {options.precision} with -memory is for GPUs: say which by -memory_of")
     refuse_input(options.output, [options.net], UserError)
     message = graph.upgraded(graph.read_net(options.net), options.net)
     if options.shape:
@@ -37,7 +39,8 @@ def main(argv: list[str]) -> int:
     selection = Selection.of(options, phase)
 
     def build() -> Any:
-        return make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
+        context = make_context(load_kernels(1), Stream(0), Share(), 0, dtype=Compute.of(options).dtype)
+        return make_net(message, selection, context, options.net)
 
     net = build()
     print("\n".join(table(summarize(net))))
@@ -58,6 +61,8 @@ def main(argv: list[str]) -> int:
 def _flags() -> Flags:
     from scaffe.memory.options import amount
     from scaffe.memory.plan.placements import PLACEMENTS
+    from scaffe.memory.problem.cards import CARDS
+    from scaffe.nets.devices import ON_OFF, PRECISIONS
     from scaffe.nets.setup import add_state_flags
     from scaffe.training.partition.options import MOST_PLANNED, PARTITIONS, add_machine_flags
 
@@ -68,7 +73,10 @@ def _flags() -> Flags:
     flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
     flags.section("Training in limited memory")
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
-    flags.flag("memory_of", "host", "whose: the host's, with a disk below, or a GPU's", choices=("host", "gpu"))
+    flags.flag("memory_of", "host", "whose: the host's, with a disk below, that of the GPU that is here, or of another",
+               choices=("host", "gpu", *CARDS))
+    flags.flag("precision", "fp32", "of activations, on a GPU", choices=PRECISIONS)
+    flags.flag("tf32", "on", "whether float32 products may use TF32, on a GPU", choices=ON_OFF)
     flags.flag("placement", "auto", "how: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
                metavar="NAME")
     flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
@@ -100,10 +108,21 @@ def _shared(net: Any, options: Namespace) -> list[str]:
 def _limit(net: Any, options: Namespace) -> None:
     """Print the plan for ``-memory``, and draw it."""
     from scaffe.atomic_files import write_whole
+    from scaffe.memory.problem.cards import speeds_of
+    from scaffe.memory.problem.scratch import estimated_workspaces
+    from scaffe.memory.run.card_here import speeds_here
     from scaffe.memory.run.report import chart, forecast, forecast_on_gpu, lines
+    from scaffe.nets.devices import Compute
 
-    asked = net, options.memory, options.placement
-    found = forecast(*asked) if options.memory_of == "host" else forecast_on_gpu(*asked, _workspaces())
+    compute, card = Compute.of(options), options.memory_of
+    if card == "host":
+        found = forecast(net, options.memory, options.placement)
+    elif card == "gpu":
+        speeds, works = speeds_here(compute.dtype, compute.tf32), _workspaces() or estimated_workspaces(compute.tf32)
+        found = forecast_on_gpu(net, options.memory, options.placement, speeds, works)
+    else:
+        speeds, works = speeds_of(card, compute.dtype, compute.tf32), estimated_workspaces(compute.tf32)
+        found = forecast_on_gpu(net, options.memory, options.placement, speeds, works)
     net.close()
     print("\n".join(lines(found)))
     if options.output:

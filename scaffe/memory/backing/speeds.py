@@ -78,9 +78,19 @@ LINK_TRIAL_BYTES = 64 << 20
 def link_speed(memory: Any) -> Bandwidth:
     """Bytes a second from the current device and to it, each way alone, as last measured on this machine, else by a
     trial now. Links carry both ways at once. ``memory``: uint8, on the device; its contents are lost."""
-    number = device.current()
-    key = f"{os.uname().nodename} {device.bus_id(number)} {device.describe(number)['Name']}"
+    key = _link_key(device.current())
     return replace(kept_speed(LINK, key, lambda: _measured(memory[:LINK_TRIAL_BYTES])), at_once=True)
+
+
+def known_link(number: int) -> Bandwidth | None:
+    """The same of a device, as last measured on this machine; None if it has not been."""
+    folder = kept_folder()
+    found = _known(folder / LINK).get(_link_key(number)) if folder else None
+    return Bandwidth(found[0], found[1], at_once=True) if found else None
+
+
+def _link_key(number: int) -> str:
+    return f"{os.uname().nodename} {device.bus_id(number)} {device.describe(number)['Name']}"
 
 
 def _measured(memory: Any) -> Bandwidth:

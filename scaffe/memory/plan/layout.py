@@ -174,7 +174,7 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
 Fit = tuple[Plan, Layout]
 
 CLOSER = 0.97  # of one target of plans, the next, or less
-TARGETS, REFINEMENTS = 12, 2  # targets at most, and further ones between the last two
+TARGETS, REFINEMENTS = 12, 3  # targets at most, and further ones between the last two
 NEAR = 1.005  # times the fastest plan without gaps: no more is looked for
 LENT = (0.8, 0.6, 0.4, 0.2, 0.0)  # parts of the free memory that are lent to arrays on their way, if all is too much
 MOVING = ("auto", "move")  # the placements that may move everything
@@ -221,10 +221,11 @@ class _Targets:
         nearly as fast as one without gaps. Raises MemoryTooSmallError if there is no plan for a target. ``layout``: of
         the plan for the whole limit."""
         above = target = self.n_bytes
+        least = least_bytes(self.iteration)
         for _ in range(TARGETS):
-            if layout.n_bytes <= self.n_bytes or self._is_enough():
+            if layout.n_bytes <= self.n_bytes or self._is_enough() or target == least:
                 break
-            above, target = target, int(target * min(CLOSER, sqrt(self.n_bytes / layout.n_bytes)))
+            above, target = target, max(least, int(target * min(CLOSER, sqrt(self.n_bytes / layout.n_bytes))))
             layout = self.tried(target)
         for _ in range(REFINEMENTS):
             if self._is_enough():

@@ -21,6 +21,7 @@ from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem import state as state_tensors
 from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.cards import DEFAULT, CardSpeeds, speeds_of
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
@@ -31,8 +32,6 @@ from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
-LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
-CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 DEVICES_READ_TOPS: dict[type, bool] = {Pooling: False}  # in backward, unlike the host's layers
 N_HISTORIES = 1  # of the update rule: SGD's
 PAGE_BYTES = 2 << 20  # of such cards, and later ones
@@ -41,7 +40,12 @@ NOWHERE = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a net within a limit, from estimated times. ``bandwidth``: of the backing store, as assumed."""
+    """The plan of a net within a limit, from estimated times.
+
+    Attributes:
+        bandwidth: of the backing store, as assumed.
+        source: whose figures the times are estimated from; empty if it need not be said.
+    """
 
     whole: int
     limit: int
@@ -52,6 +56,7 @@ class Forecast:
     iteration: Iteration
     plan: Plan
     bandwidth: Bandwidth
+    source: str = ""
 
 
 def forecast(net: Net, memory: str, placement: str) -> Forecast:
@@ -88,10 +93,15 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     return taken - _taken_bytes(state) + least_bytes(iteration)
 
 
-def forecast_on_gpu(net: Net, memory: str, placement: str, works: Workspaces | None = None) -> Forecast:
-    """As ``forecast``, on a GPU with host memory as its backing store. ``works``: what its passes
-    work in; None: as much as is estimated for an H100 or an H200."""
-    works = works or estimated_workspaces()
+def forecast_on_gpu(net: Net, memory: str, placement: str, card: CardSpeeds | None = None,
+                    works: Workspaces | None = None) -> Forecast:
+    """As ``forecast``, on a GPU with host memory as its backing store.
+
+    Args:
+        card: by default that of ``cards.DEFAULT``.
+        works: what its passes work in; None: as much as is estimated for an H100 or an H200.
+    """
+    card, works = card or speeds_of(DEFAULT, net.context.dtype), works or estimated_workspaces()
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
@@ -99,29 +109,31 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, works: Workspaces | N
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)
-    unmovable, iteration, lay = _on_card(net, works)
+    unmovable, iteration, lay = _on_card(net, card.speed, works)
     least = unmovable + least_together(iteration, lay)
     _refuse_below(least, unmovable, memory, limit)
-    plan = _plan(memory, placement, lambda make: fitted_together(iteration, make, limit - unmovable, LINK, lay)[0])
+    plan = _plan(memory, placement,
+                 lambda make: fitted_together(iteration, make, limit - unmovable, card.bandwidth, lay)[0])
     steps = net.steps
     if limit >= whole:
         use_sign_masks(net)
-        other_unmovable, other, lay = _on_card(net, works)
+        other_unmovable, other, lay = _on_card(net, card.speed, works)
         least = min(least, other_unmovable + least_together(other, lay))
-    return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan, LINK)
+    return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan,
+                    card.bandwidth, card.source)
 
 
-def _on_card(net: Net, works: Workspaces) -> tuple[int, Iteration, Lay]:
+def _on_card(net: Net, speed: Speed, works: Workspaces) -> tuple[int, Iteration, Lay]:
     """Bytes that no plan moves, what plans are made from, and how tensors are laid out."""
     large = _large_layers(net, True, spreads=False)
     state, activations = _state_on_device(net, large), activation_tensors(net)
     unmovable = (unmovable_on_device(net, activations, taken_bytes(net, works))
                  + N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize + update_bytes(net)
                  - (2 + N_HISTORIES) * sum(layer_groups.bytes_of(net, layer) for layer in large))
-    seconds = list(estimated_seconds(net, CARD))
+    seconds = list(estimated_seconds(net, speed))
     for layer in large:
         n_bytes = 3 * N_HISTORIES * layer_groups.bytes_of(net, layer)
-        seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / CARD.n_bytes
+        seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / speed.n_bytes
     iteration = iteration_of(net, activations, state, seconds)
     return unmovable, iteration, laid_out(iteration, PAGE_BYTES, len(activations))
 
@@ -195,7 +207,8 @@ def lines(found: Forecast) -> list[str]:
             f"which {shown(found.unmovable)} do not move; least {shown(found.least)}",
             f"{counts}: {shown(cost.offloaded)} out and back an iteration at {shown(found.bandwidth.out)}/s, "
             f"{cost.waited:.3g} s of it not hidden, "
-            f"{cost.recompute:.3g} s computed again, predicted time {cost.slowdown:.2f}x of {cost.compute:.3g} s"]
+            f"{cost.recompute:.3g} s computed again, predicted time {cost.slowdown:.2f}x of {cost.compute:.3g} s"
+            + (f" ({found.source})" if found.source else "")]
 
 
 def chart(found: Forecast) -> Chart:

@@ -142,7 +142,7 @@ def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
     assert re.search(r"^ip parameters +\d+,\d+ +(keep|move) +ip +ip$", out, re.MULTILINE)
     assert re.search(r"^p +131,072 +(keep|move|recompute) +d +d$", out, re.MULTILINE)
     assert not re.search(r"^c +524,288", out, re.MULTILINE)  # the ReLU keeps its signs, and nobody else reads it
-    assert "out and back an iteration at 20 GB/s" in out
+    assert "out and back an iteration at 49.9 GB/s" in out  # of an H200, where no card is
     assert cli.main([*command, str(int(least) - 1)]) == 1
 
 

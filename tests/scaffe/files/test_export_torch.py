@@ -63,6 +63,16 @@ def test_the_text_of_a_small_net(tmp_path):
         "bn.weight": (6,), "bn.bias": (6,), "eval_.weight": (5, 36), "eval_.bias": (5,)}
 
 
+def test_long_lines_are_broken_where_python_allows_it(tmp_path):
+    long, tops = "n" * 50, "".join(f' top: "{"t" * 40}{i}"' for i in range(4))
+    text, _ = written(tmp_path, f"""{prototxt("Input", "", [X]).replace("copy", long)}
+        layer {{ name: "more" type: "TanH" bottom: "{long}" top: "{long}2" }}
+        layer {{ name: "sum" type: "Eltwise" bottom: "{long}" bottom: "{long}2" bottom: "b0" top: "{long}3" }}
+        layer {{ name: "parts" type: "Slice" bottom: "{long}3" {tops} }}""")
+    ast.parse(text)
+    assert f"        {long}3 = ({long} +\n            {long}2 + b0)" in text
+
+
 def test_names_from_a_file_stay_names(tmp_path):
     """Nothing in a prototxt becomes code."""
     name = 'x\\"\\"\\"); import os; os.abort() #\\n'

@@ -91,6 +91,14 @@ class Code:
         """Add a line that gives a layer's first top its value."""
         self.lines.append(f"{self.define(node.top_names[0])} = {expression}")
 
+    def on_host(self, array: Any) -> np.ndarray:
+        """An array of the net's, on the host."""
+        return np.asarray(self.net.context.kernels.to_host(array))
+
+    def values(self, node: Node) -> list[np.ndarray]:
+        """A layer's parameters, on the host, in Caffe's order."""
+        return [self.on_host(blob.data) for blob in node.layer.blobs]
+
     def module(self, node: Node, made: str, **state: np.ndarray) -> str:
         """Give the module a layer of its own. Returns its name, with ``self``."""
         name = self._attributes.new(node.name)

@@ -49,7 +49,7 @@ def relu(code: Code, node: Node) -> None:
 @converts("PReLU")
 def prelu(code: Code, node: Node) -> None:
     """nn.PReLU with a slope a channel, or one."""
-    slopes = node.layer.blobs[0].data.reshape(-1)
+    slopes = code.values(node)[0].reshape(-1)
     made = code.module(node, f"nn.PReLU({slopes.size})", weight=slopes)
     code.write(node, f"{made}({code.bottoms(node)[0]})")
 
@@ -57,7 +57,8 @@ def prelu(code: Code, node: Node) -> None:
 @converts("Convolution", "Deconvolution", "DepthwiseConvolution", "ConvolutionDepthwise")
 def convolution(code: Code, node: Node) -> None:
     """nn.Conv or nn.ConvTranspose of one, two or three axes; each bottom has its top."""
-    p, weight = node.param.convolution_param, node.layer.blobs[0].data
+    p, weights = node.param.convolution_param, code.values(node)
+    weight = weights[0]
     n_axes = weight.ndim - 2
     if p.axis != 1 or not 1 <= n_axes <= 3:
         raise UserError(f"layer {node.name!r}: PyTorch's convolutions have axis 1 and 1 to 3 axes behind it, this one "
@@ -69,7 +70,7 @@ def convolution(code: Code, node: Node) -> None:
                                         if set(values) != {0 if name == "padding" else 1})]
     group = n_in if "epthwise" in node.param.type else p.group
     said += [f"groups={group}"] if group != 1 else []
-    state = dict(zip(("weight", "bias"), (blob.data for blob in node.layer.blobs), strict=False))
+    state = dict(zip(("weight", "bias"), weights, strict=False))
     said += [] if "bias" in state else ["bias=False"]
     kind = "ConvTranspose" if node.param.type == "Deconvolution" else "Conv"
     made = code.module(node, f"nn.{kind}{n_axes}d({n_in}, {n_out}, {', '.join(said)})", **state)
@@ -86,11 +87,11 @@ def _short(values: Any) -> str:
 @converts("InnerProduct")
 def inner_product(code: Code, node: Node) -> None:
     """nn.Linear of what follows the axis."""
-    p, blobs = node.param.inner_product_param, node.layer.blobs
-    weight = blobs[0].data.T if p.transpose else blobs[0].data
-    state = {"weight": weight, **({"bias": blobs[1].data} if len(blobs) > 1 else {})}
-    made = code.module(node, f"nn.Linear({weight.shape[1]}, {weight.shape[0]}"
-                             f"{'' if len(blobs) > 1 else ', bias=False'})", **state)
+    p, (weight, *bias) = node.param.inner_product_param, code.values(node)
+    weight = weight.T if p.transpose else weight
+    state = dict(zip(("weight", "bias"), (weight, *bias), strict=False))
+    n_out, n_in = weight.shape
+    made = code.module(node, f"nn.Linear({n_in}, {n_out}{'' if bias else ', bias=False'})", **state)
     axis, x = node.bottoms[0].axis(p.axis), code.bottoms(node)[0]
     code.write(node, f"{made}({x if axis == node.bottoms[0].ndim - 1 else f'{x}.flatten({axis})'})")
 
@@ -141,7 +142,7 @@ def lrn(code: Code, node: Node) -> None:
 @converts("BatchNorm")
 def batch_norm(code: Code, node: Node) -> None:
     """nn.BatchNorm; the factors are those of a Scale layer behind it, or none."""
-    mean, variance, factor = (blob.data.astype(np.float64) for blob in node.layer.blobs)
+    mean, variance, factor = (values.astype(np.float64) for values in code.values(node))
     scale = 1 / factor[0] if factor[0] else 0.0
     p, n_axes = node.param.batch_norm_param, max(node.bottoms[0].ndim - 2, 1)
     options = f"{mean.size}, eps={number(p.eps)}, momentum={number(1 - shortest(p.moving_average_fraction))}"
@@ -158,7 +159,7 @@ def affine(code: Code, node: Node) -> None:
         made = code.norms[node.bottom_names[0]]
         line = next(line for line in code.made if line.startswith(f"{made} = "))
         code.replace(f"{made} = ", line.replace(", affine=False", ""))
-        numbers = dict(zip(("weight", "bias"), (blob.data for blob in node.layer.blobs), strict=True))
+        numbers = dict(zip(("weight", "bias"), code.values(node), strict=True))
         code.tensors.update({f"{made.removeprefix('self.')}.{key}": value for key, value in numbers.items()})
         code.alias(node.top_names[0], code.bottoms(node)[0])
         return
@@ -167,8 +168,8 @@ def affine(code: Code, node: Node) -> None:
     bottom, (x, *given) = node.bottoms[0], code.bottoms(node)
     axis = bottom.axis(p.axis)
     factors = [f"{given[0]}.reshape({_spread(node.bottoms[1].shape, axis, bottom.ndim)})"] if given else []
-    for what, blob in zip(("weight", "bias")[len(factors) if is_scale else 1:], node.layer.blobs, strict=False):
-        factors.append(code.parameter(node, what, blob.data.reshape(_spread(blob.shape, axis, bottom.ndim))))
+    for what, values in zip(("weight", "bias")[len(factors) if is_scale else 1:], code.values(node), strict=False):
+        factors.append(code.parameter(node, what, values.reshape(_spread(values.shape, axis, bottom.ndim))))
     signs = ["*", "+"] if is_scale else ["+"]
     code.write(node, f"{x} {' '.join(f'{sign} {factor}' for sign, factor in zip(signs, factors, strict=False))}")
 

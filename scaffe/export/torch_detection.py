@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from scaffe.errors import UserError
 from scaffe.export.torch_code import Code, number
 from scaffe.export.torch_converters import converts
@@ -70,7 +68,7 @@ def suppress(boxes, order, overlap, eta):
 def prior_box(code: Code, node: Node) -> None:
     """The boxes for the inputs' present shapes."""
     node.layer.forward(node.bottoms, node.tops)
-    code.alias(node.top_names[0], code.buffer(node, "boxes", np.array(node.tops[0].data)))
+    code.alias(node.top_names[0], code.buffer(node, "boxes", code.on_host(node.tops[0].data).copy()))
 
 
 @converts("DetectionOutput")

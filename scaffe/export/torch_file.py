@@ -13,7 +13,7 @@ from scaffe.export.torch_converters import CONVERTERS
 from scaffe.files.safetensors import write_tensors
 from scaffe.nets.net import Net
 
-WIDTH = 116
+WIDTH, UNBROKEN = 116, "\u00a0"
 FILE = '''"""{title}, a PyTorch module written by scaffe.
 
     import {module}
@@ -101,5 +101,15 @@ def torch_text(net: Net, module: str) -> tuple[str, Code]:
 
 def _indented(lines: list[str]) -> str:
     """Lines of a method's body; those that are too long go on in brackets."""
-    return "\n".join("\n".join(textwrap.wrap(line, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12,
-                                             break_long_words=False, break_on_hyphens=False)) for line in lines)
+    return "\n".join("\n".join(textwrap.wrap(_bracketed(line), WIDTH, initial_indent=" " * 8, break_long_words=False,
+                                             subsequent_indent=" " * 12, break_on_hyphens=False)) for line in lines
+                     ).replace(UNBROKEN, " ")
+
+
+def _bracketed(line: str) -> str:
+    """A line that may be broken wherever it has a blank."""
+    targets, equals, values = line.partition(" = ")
+    if len(line) + 8 <= WIDTH or not equals:
+        return line
+    targets = f"({targets})" if "," in targets else targets
+    return f"{targets}{UNBROKEN}={UNBROKEN}({values})"

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from scaffe.export.torch_code import Code, number
 from scaffe.export.torch_converters import CONVERTERS, converts
 from scaffe.nets.net_layer import Node
@@ -101,7 +99,7 @@ def reduction(code: Code, node: Node) -> None:
 @converts("Embed")
 def embed(code: Code, node: Node) -> None:
     """nn.Embedding, plus the bias."""
-    table, *bias = (blob.data for blob in node.layer.blobs)
+    table, *bias = code.values(node)
     made = code.module(node, f"nn.Embedding({table.shape[0]}, {table.shape[1]})", weight=table)
     more = f" + {code.parameter(node, 'bias', bias[0])}" if bias else ""
     code.write(node, f"{made}({code.bottoms(node)[0]}.long()){more}")
@@ -138,7 +136,7 @@ def normalize(code: Code, node: Node) -> None:
     """Over the L2 norm, times the scales."""
     p, ndim, x = node.param.norm_param, node.bottoms[0].ndim, code.bottoms(node)[0]
     axes = tuple(range(1, ndim)) if p.across_spatial else (1,)
-    scales = node.layer.blobs[0].data.reshape(1, -1, *[1] * (ndim - 2))
+    scales = code.values(node)[0].reshape(1, -1, *[1] * (ndim - 2))
     norm = f"({x}.square().sum({axes}, keepdim=True) + {number(p.eps)}).sqrt()"
     code.write(node, f"{x} / {norm} * {code.parameter(node, 'scale', scales)}")
 
@@ -155,7 +153,7 @@ def axpy(code: Code, node: Node) -> None:
 @converts("Interp")
 def interp(code: Code, node: Node) -> None:
     """The two matrices of bilinear weights, of rows and of columns."""
-    rows, columns = (np.asarray(weights) for weights in vars(node.layer)["weights"])
+    rows, columns = map(code.on_host, vars(node.layer)["weights"])
     code.write(node, f"{code.buffer(node, 'rows', rows)} @ {code.bottoms(node)[0]} "
                      f"@ {code.buffer(node, 'columns', columns.T)}")
 

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 LOWER = re.compile(r"^(?P<name>[\w-]+)(?:\[[\w,]+\])?[^;]*?(?P<how>>=|==)(?P<version>[\d.]+)")
-INSTALLED = ("mpi", "images", "onnx", "tensorboard", "gpu-check", "dev")
+INSTALLED = ("mpi", "images", "onnx", "png", "safetensors", "tensorboard", "gpu-check", "dev")
 """The extras of `.[mpi,dev]`."""
 
 

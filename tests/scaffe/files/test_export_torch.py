@@ -10,6 +10,7 @@ from scaffe.cli import main as cli
 from scaffe.errors import UserError
 from scaffe.export.torch_converters import CONVERTERS
 from scaffe.export.torch_file import torch_text
+from tests import pretend
 from tests.scaffe.files.export_cases import ALL, CASES, X, prototxt
 from tests.scaffe.files.test_safetensors import parsed
 from tests.scaffe.pycaffe.pycaffe_nets import SMALL, small
@@ -62,6 +63,16 @@ def test_the_text_of_a_small_net(tmp_path):
         "bn.weight": (6,), "bn.bias": (6,), "eval_.weight": (5, 36), "eval_.bias": (5,)}
 
 
+def test_long_lines_are_broken_where_python_allows_it(tmp_path):
+    long, tops = "n" * 50, "".join(f' top: "{"t" * 40}{i}"' for i in range(4))
+    text, _ = written(tmp_path, f"""{prototxt("Input", "", [X]).replace("copy", long)}
+        layer {{ name: "more" type: "TanH" bottom: "{long}" top: "{long}2" }}
+        layer {{ name: "sum" type: "Eltwise" bottom: "{long}" bottom: "{long}2" bottom: "b0" top: "{long}3" }}
+        layer {{ name: "parts" type: "Slice" bottom: "{long}3" {tops} }}""")
+    ast.parse(text)
+    assert f"        {long}3 = ({long} +\n            {long}2 + b0)" in text
+
+
 def test_names_from_a_file_stay_names(tmp_path):
     """Nothing in a prototxt becomes code."""
     name = 'x\\"\\"\\"); import os; os.abort() #\\n'
@@ -90,6 +101,22 @@ def test_the_command_and_the_function_write_the_same(tmp_path, monkeypatch, caps
     assert (tensors["ip.weight"] == net.params["ip"][0].data).all()
     others, _ = parsed(tmp_path / "one.safetensors")
     assert all((others[name] == array).all() for name, array in tensors.items())
+
+
+@pretend.needs_compiler
+def test_a_net_on_a_device(tmp_path, monkeypatch):
+    """What was written there, too, by way of the host."""
+    pretend.install(monkeypatch)
+    caffe.set_mode_gpu()
+    try:
+        net = small(tmp_path)
+        net.params["ip"][0].data[0] = 5
+        caffe.export_torch(net, tmp_path / "one.py")
+    finally:
+        caffe.set_mode_cpu()
+    tensors, _ = parsed(tmp_path / "one.safetensors")
+    assert (tensors["ip.weight"][0] == 5).all()
+    assert (tensors["conv.weight"] == net.params["conv"][0].data).all()
 
 
 @pytest.mark.parametrize(("text", "name", "said"), [

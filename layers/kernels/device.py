@@ -182,6 +182,13 @@ def give_back() -> None:
     load().get_default_memory_pool().free_all_blocks()
 
 
+def clocks() -> tuple[int, float, float]:
+    """The current device's compute capability, 90 for 9.0; its multiprocessors' clocks a second, all together; and
+    bytes of memory traffic a second, by clock and width."""
+    p = load().cuda.runtime.getDeviceProperties(current())
+    return 10 * p["major"] + p["minor"], p["multiProcessorCount"] * p["clockRate"] * 1e3, speeds()[1]
+
+
 def speeds() -> tuple[float, float]:
     """The current device's peak rates by its clocks: float32 multiply-adds and bytes of memory traffic a second."""
     p = load().cuda.runtime.getDeviceProperties(current())

@@ -82,13 +82,15 @@ class Recorded:
 
     def _run(self, way: str, layers: range, can: bool, bare: Callable[[], Any], whole: Callable[[], Any]) -> Any:
         """Run a stretch: layer by layer with ``whole``, or as ``bare`` was recorded, forward between its hooks."""
-        if not can or self._n_passes < WARM_UP:
+        if not can or self._n_passes < WARM_UP or self._net.shows_layers:
             return whole()
         self._net.context.draws.catch_up()
         key = way, min(layers)
         if key not in self._recordings:
             self._recordings[key] = self._record(way, layers, bare, whole)
-        return self._recordings[key]()
+        names = [self._net.nodes[layer].name for layer in (layers[0], layers[-1])]
+        with self._net.span(f"{way} {' to '.join(names)}"):
+            return self._recordings[key]()
 
     def _record(self, way: str, layers: range, bare: Callable[[], Any], whole: Callable[[], Any]) -> Callable[[], Any]:
         kernels, tiers = self._net.context.kernels, self._net.tiers

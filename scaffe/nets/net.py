@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from scaffe.errors import UserError
@@ -56,6 +57,8 @@ class Net:
         parts: where ranks share the net's layers: what of them is here; None: everything.
         shares: this rank's share of a batch that ranks share unevenly.
         data_seconds: seconds spent so far in data layers, without compiling.
+        span: name → a with-block around a layer's pass, "forward conv1", for profilers.
+        shows_layers: whether passes run layer by layer for their sake.
     """
 
     def __init__(self, name: str, context: Context, nodes: list[Node], blobs: dict[str, Blob],
@@ -67,6 +70,8 @@ class Net:
         self.after_backward: list[Hook] = []
         self.tiers: list[Tier] = []
         self.unfused, self.data_seconds = False, 0.0
+        self.span: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.shows_layers = False
         self.passed_diffs: dict[int, int] = {}
         self.sharers: list[tuple[Blob, Blob]] = []
         self.own_blobs: list[Blob] = []
@@ -159,7 +164,7 @@ class Net:
                 each.reshape()
         node.ran_fused = len(nodes) > 1 and layer.n_fused_back > 0
         started = time.perf_counter()
-        with node.named():
+        with node.named(), self.span(f"forward {node.name}"):
             (layer.forward_fused if len(nodes) > 1 else layer.forward)(all_bottoms(nodes), node.tops)
         for each in nodes[1:]:
             each.layer.keep(each.tops)
@@ -186,7 +191,8 @@ class Net:
                 self._after_steps(steps[:1])
                 self._before_steps(steps[1:])
             if index not in done:
-                done = self._backward_fused(index, end)
+                with self.span(f"backward {self.nodes[index].name}"):
+                    done = self._backward_fused(index, end)
             self._after_steps(steps[-1:])
             self.params.write_cleared_diffs(index)
             self._call(self.after_backward, index)

@@ -33,6 +33,7 @@ from scaffe.training.checkpoint import tests_done
 from scaffe.training.limited_memory import limit_memory, place_on_device
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.display import DebugInfo
+from scaffe.training.observers.nvtx import Ranges
 from scaffe.training.partition.division import Division
 from scaffe.training.ranks import can_measure, choose, most_readers, threads_per_rank, together
 from scaffe.training.solver import Method, Solver
@@ -82,6 +83,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if not kernels.RECORDS and not param.debug_info and role.division is None:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
     solver.remake_tests = partial(_remake_tests, solver, maker)
+    solver.observers.append(Ranges(vars(options).get("nvtx", False)))
     if needs_scale(compute.dtype):
         solver.observers.append(LossScale())
     if param.debug_info:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,14 @@ class Timers:
         waited: seconds that the main thread waited for the helper thread.
         record: called after each activity with its thread, label, start and end (``time.perf_counter()``, in seconds);
             None where nothing is recorded.
+        span: label → a with-block around an activity, for profilers.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.behind = self.waited = 0.0
         self.record: Record | None = None
+        self.span: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self._inner: list[list[float]] = []  # by open activity: seconds of activities inside, and of compiling there
 
     def clear(self) -> None:
@@ -61,7 +63,8 @@ class Timers:
         span, started = Span(label or name), time.perf_counter()
         self._inner.append([0.0, 0.0])
         try:
-            yield span
+            with self.span(span.label):
+                yield span
         finally:
             ended = time.perf_counter()
             if self.record is not None:

@@ -242,7 +242,18 @@ def cuda_module(runtime: ModuleType, cublas: ModuleType) -> ModuleType:
                             "get_compute_capability": lambda: Device.compute_capability})
     nvrtc = ModuleType("cupy.cuda.nvrtc")
     nvrtc.__dict__["getVersion"] = lambda: (13, 0)
-    module.__dict__.update({"device": device, "nvrtc": nvrtc})
+    module.__dict__.update({"device": device, "nvrtc": nvrtc, "nvtx": nvtx_module()})
+    return module
+
+
+def nvtx_module() -> ModuleType:
+    """cupy.cuda.nvtx: names are logged where ranges begin, with the names around them."""
+    module, log, names = ModuleType("cupy.cuda.nvtx"), list[tuple[str, ...]](), list[str]()
+
+    def push(message: str, id_color: int = -1) -> None:
+        names.append(message)
+        log.append(tuple(names))
+    module.__dict__.update({"available": True, "RangePush": push, "RangePop": names.pop, "_log": log, "_open": names})
     return module
 
 

@@ -20,6 +20,7 @@ from scaffe.nets.decoding import Decoding, add_decode_flag
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
+from scaffe.nets.profiler_ranges import name_layers
 from scaffe.nets.setup import Selection, add_state_flags, net_from_file
 from scaffe.nets.weights import listed, load_weights
 from scaffe.training.bad_records import BadRecords
@@ -55,6 +56,7 @@ def _test(communicator: Communicator, options: Namespace) -> int:
     bad = BadRecords(options.skip_bad_records)
     net = together(communicator, lambda: _load(communicator, options, selection, kernels, bad))
     info(f"Running for {options.iterations} iterations.")
+    name_layers(net, options.nvtx)
     passes = Inference(net)
     if is_evaluated(net):
         return _test_detection(communicator, net, passes, options.iterations, bad)

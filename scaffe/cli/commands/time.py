@@ -1,7 +1,7 @@
 """Time a net's layers, forward and backward.
 
 It does what `caffe time` does, and says how many GFLOP/s each layer's products reach, and which share of the
-machine's peak that is.
+machine's peak that is; on a GPU images/s, GB/s and share of the roofline of each layer too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import MOST_THREADS, REQUIRED, Flags, whole
+from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.memory.backing.file_backed import StagedOnHost
@@ -23,8 +24,11 @@ from scaffe.memory.options import add_memory_flags
 from scaffe.memory.run.limited_passes import limit_passes
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
+from scaffe.nets.profiler_ranges import name_layers
+from scaffe.nets.roofline import Peaks, operations_a_clock, roofline_lines
 from scaffe.nets.setup import PHASES, Selection, add_state_flags, net_from_file
 from scaffe.nets.summary import measured_peak, speed_lines
+from scaffe.training.assembly import images_per_pass
 from scaffe.training.ranks import threads_per_rank, together
 
 
@@ -52,6 +56,7 @@ def _time(communicator: Communicator, options: Namespace) -> int:
                                                        memory=made_in))
     limited = together(communicator, lambda: limit_passes(net, options.memory, options.placement, options.spill)
                        if options.memory else None)
+    name_layers(net, options.nvtx)
     info("Performing Forward")
     info(f"Initial loss: {float(net.forward()):g}")
     info("Performing Backward")
@@ -117,9 +122,24 @@ def _report(net: Net, forward: dict[int, float], backward: dict[int, float], pas
 
 
 def _report_speed(net: Net, forward: dict[int, float], backward: dict[int, float], n_iterations: int) -> None:
-    """GFLOP/s beside the peak, which takes memory of its own to measure."""
+    """GFLOP/s beside the peak, which takes memory of its own to measure; on a device the roofline too."""
     peak = measured_peak(net.context.kernels, net.context.dtype)
     info(f"Products of layers beside this machine's peak, {peak:.0f} GFLOP/s, which a direct convolution reached now:")
     once = [{index: seconds / n_iterations for index, seconds in part.items()} for part in (forward, backward)]
     for line in speed_lines(net, once[0], once[1], peak):
+        info(line)
+    if is_device(net.context.kernels):
+        _report_roofline(net, once, peak * 1e9)
+
+
+def _report_roofline(net: Net, once: list[dict[int, float]], measured: float) -> None:
+    """``once``: seconds of each layer, both ways; ``measured``: operations a second, for a card that is not known."""
+    from scaffe.layers.kernels.cuda.cublas import precision
+
+    capability, clocks, n_bytes = device.clocks()
+    known = operations_a_clock(capability, net.context.dtype, precision.tf32)
+    peaks = Peaks(known * clocks if known else measured, n_bytes)
+    info(f"Layers beside the roofline of {peaks.operations / 1e12:.3g} TFLOP/s "
+         f"({'by its clock' if known else 'measured'}) and {n_bytes / 1e9:,.0f} GB/s:")
+    for line in roofline_lines(net, once[0], once[1], peaks, images_per_pass(net)):
         info(line)

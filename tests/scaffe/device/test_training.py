@@ -155,7 +155,9 @@ def test_the_commands_on_a_device(tmp_path, lenet, on_device, capfd, monkeypatch
     assert cli.main(["test", *model[:2], "-weights", "run_iter_4.caffemodel", "-iterations", "2"]) == 0
     assert accuracy(on_card) == accuracy(capfd.readouterr().err)
     assert cli.main(["time", *model, "-iterations", "1"]) == 0
-    assert "Average Forward-Backward" in capfd.readouterr().err
+    timed = capfd.readouterr().err
+    assert "Average Forward-Backward" in timed
+    assert re.search(r"conv1\tforward: [\d,]+ images/s, \S+ GB/s, \d+% of the roofline.\tbackward: ", timed)
     write_solver(tmp_path, net, max_iter=6, test_iter=None, test_interval=None, snapshot_format="HDF5", snapshot=6,
                  solver_mode="GPU")
     assert cli.main(["train", "-solver", "solver.prototxt", "-snapshot", "run_iter_4.solverstate"]) == 0
@@ -166,6 +168,30 @@ def test_the_commands_on_a_device(tmp_path, lenet, on_device, capfd, monkeypatch
 def accuracy(log):
     """What a test found, to four digits."""
     return re.findall(r"\] accuracy = (\S{1,6})", log)
+
+
+@pytest.mark.skipif(REAL, reason="looks into the pretend module")
+@needs_device
+@pytest.mark.parametrize("way", ["asked", "attached", "neither"])
+def test_a_profiler_sees_layers_in_phases(tmp_path, lenet, on_device, monkeypatch, way):
+    """With -nvtx in every iteration; where one is attached, recordings from the third on, by their ends."""
+    import cupy
+
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/profilers/library.so" if way == "attached" else "")
+    net = lenet.replace("batch_size: 64", BATCH).replace("batch_size: 100", BATCH)
+    write_solver(tmp_path, net, max_iter=4, test_iter=1, test_interval=4, snapshot=None)
+    assert cli.main(["train", "-solver", "solver.prototxt", "-gpu", "0", "-threads", "1",
+                     *(["-nvtx"] if way == "asked" else [])]) == 0
+    seen = cupy.cuda.nvtx._log
+    assert cupy.cuda.nvtx._open == []
+    n_layers = {"asked": 4, "attached": 3, "neither": 0}[way]  # attached: twice, and once to be recorded
+    assert seen.count(("backward", "backward conv1")) == n_layers
+    assert seen.count(("forward", "forward conv1")) == n_layers
+    assert seen.count(("update",)) == (0 if way == "neither" else 4)
+    assert seen.count(("test", "forward conv1")) == (0 if way == "neither" else 2)
+    recorded = [names for names in seen if " to " in names[-1]]
+    assert len(recorded) == (4 if way == "attached" else 0)
+    assert all(names[-1].startswith(names[0]) for names in recorded)
 
 
 @needs_device

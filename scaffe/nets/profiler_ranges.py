@@ -1,0 +1,16 @@
+"""Names a net's layers for a profiler."""
+
+from __future__ import annotations
+
+from scaffe.layers.kernels import nvtx
+from scaffe.layers.kernels.backend import is_device
+from scaffe.nets.net import Net
+
+
+def name_layers(net: Net, asked: bool) -> bool:
+    """Put the passes of a device's layers into ranges of their names, if that is asked for or a profiler is attached.
+    Returns whether they are. ``asked``: layers run one by one, since a recording is one launch without names."""
+    if not is_device(net.context.kernels) or not (asked or nvtx.profiler_is_attached()):
+        return False
+    net.span, net.shows_layers = nvtx.named, asked
+    return True

@@ -33,7 +33,7 @@ from lateness import KINDS  # noqa: E402
 from launcher import mpirun  # noqa: E402
 
 LATE_WAYS = ("sc-b", "ssp:0", "ssp:1", "ssp:3", "ssp:inf")
-ALONE = ["BSP", "Downpour SGD", "Downpour SGD low", "Downpour AdaGrad"]
+ALONE = ["slack 0", "Downpour SGD", "Downpour SGD low", "Downpour AdaGrad"]
 MANY = [way for way in WAYS if way != "sc-b" and not way.startswith("n_sync")]
 
 

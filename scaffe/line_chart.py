@@ -207,6 +207,7 @@ def _fraction(scale: Scale, ends: tuple[float, float], value: float) -> float:
 
 
 def _colour(index: int) -> dict[str, str]:
-    """The attributes of a line's curve, and of its line in the legend."""
+    """The attributes of a line's curve, and of its line in the legend. Lines for which no colour is left are dashed."""
     number = index % len(COLOURS)
-    return {"class_": f"curve c{number}", "stroke": COLOURS[number]}
+    dashes = {"stroke_dasharray": "7 4"} if index >= len(COLOURS) else {}
+    return {"class_": f"curve c{number}", "stroke": COLOURS[number], **dashes}

@@ -91,3 +91,12 @@ def test_a_page_of_another_size_without_a_legend():
     points, texts = drawn(Chart("", [Line("hidden", [(0, 0), (10, 10)])], Axis(), Axis(), page))
     assert points == [(50, 160), (290, 30)]
     assert "hidden" not in texts
+
+
+def test_lines_beyond_the_colours_are_dashed():
+    """Ten lines of eight colours: the last two are told apart from the first two."""
+    chart = Chart("", [Line(str(n), [(0, n), (1, n)]) for n in range(10)], Axis(), Axis())
+    document = ElementTree.fromstring(chart.svg())
+    looks = [(line.attrib["stroke"], line.get("stroke-dasharray", "")) for line in document.iter(f"{SVG}polyline")]
+    assert len(set(looks)) == 10
+    assert [bool(dashes) for _, dashes in looks] == [False] * 8 + [True] * 2

@@ -11,10 +11,13 @@ from figures import Figures
 from lateness import KINDS
 
 from asynchrony.runs import WAYS
-from scaffe.line_chart import Axis, Chart, Line, Linear, Logarithmic
+from scaffe.line_chart import Axis, Chart, Line, Linear, Logarithmic, Page
 
 CHANCE = 0.1
 """Accuracy of a net that has learned nothing; one that has diverged has less, or as much."""
+
+PAGE = Page(width=860, right=220, top=56)
+"""With room for the ways' names."""
 
 Rows = list[dict[str, Any]]
 
@@ -53,7 +56,7 @@ def workers_chart(net: str, rows: Rows) -> Chart:
         lines.append(Line(way, [(n, median(_last(row) for row in rows if (row["way"], row["workers"]) == (way, n)))
                                 for n in counts]))
     return Chart(f"{net}: accuracy after the same number of images, median of seeds", lines,
-                 Axis(scale=Logarithmic(2), label="workers"), Axis(scale=Linear(), label="accuracy"))
+                 Axis(scale=Logarithmic(2), label="workers"), Axis(scale=Linear(), label="accuracy"), PAGE)
 
 
 def seconds_chart(net: str, rows: Rows) -> Chart:
@@ -68,7 +71,7 @@ def seconds_chart(net: str, rows: Rows) -> Chart:
                                 for at in zip(*points, strict=False)]))
     title = f"{net}, {n_workers} workers: accuracy by seconds of training"
     return Chart(title, [line for line in lines if line.points],
-                 Axis(scale=Linear(), label="seconds"), Axis(scale=Linear(), label="accuracy"))
+                 Axis(scale=Linear(), label="seconds"), Axis(scale=Linear(), label="accuracy"), PAGE)
 
 
 def late_chart(rows: Rows) -> Chart:

@@ -39,8 +39,8 @@ class Way:
 
 
 WAYS = {
-    "sc-b": Way("sc-b", MOMENTUM), "BSP": Way("ssp", MOMENTUM), "SSP 1": Way("ssp", MOMENTUM, 1),
-    "SSP 3": Way("ssp", MOMENTUM, 3), "asynchronous": Way("ssp", MOMENTUM, math.inf),
+    "sc-b": Way("sc-b", MOMENTUM), "slack 0": Way("ssp", MOMENTUM), "slack 1": Way("ssp", MOMENTUM, 1),
+    "slack 3": Way("ssp", MOMENTUM, 3), "slack inf": Way("ssp", MOMENTUM, math.inf),
     **{f"Downpour {name}{warm}": Way("downpour", rule, is_warm=bool(warm)) for warm in ("", " warm")
        for name, rule in (("SGD", PLAIN), ("SGD low", LOW), ("AdaGrad", ADAGRAD))},
     **{f"n_sync {n}": Way("downpour", LOW, n_sync=n) for n in (1, 5, 20, 100, 300, 600)}}

@@ -12,7 +12,7 @@ include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
 .PHONY: venv train detect test test-thorough test-bounds test-mutants fuzz test-mpich test-partitions test-torch test-oldest \
-	test-slurm gpu test-gpu test-standin bench-gpu soak results docs notebooks lint types clean
+	test-slurm gpu test-gpu test-gpu-ranks test-standin bench-gpu bench-gpu-ranks soak results docs notebooks lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -140,6 +140,15 @@ test-standin:
 
 test-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) -m tests.gpu --junit test-gpu.xml
+
+# Several ranks on one card as on several: three parts, each of at most three minutes.
+RANK_PARTS := $(foreach part,ipc nccl aware,tests/gpu/test_ranks_$(part).py)
+test-gpu-ranks: gpu
+	MPIRUN='$(MPIRUN)' $(PY) -m tests.gpu --seconds 180 --jobs 1 --junit test-gpu-ranks.xml $(RANK_PARTS)
+
+# S-Caffe's figure on one card; needs root and iproute2.
+bench-gpu-ranks: gpu
+	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu_ranks.py --json gpu-ranks.json
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))

@@ -28,6 +28,8 @@ sys.path[:0] = [str(ROOT), str(FETCHED)]
 from asynchrony.images import make_databases  # noqa: E402
 from asynchrony.pictures import draw  # noqa: E402
 from asynchrony.runs import WAYS, make_run  # noqa: E402
+from figures import Figures, Sample, add_flag, version  # noqa: E402
+from lateness import KINDS  # noqa: E402
 from launcher import mpirun  # noqa: E402
 
 LATE_WAYS = ("sc-b", "ssp:0", "ssp:1", "ssp:3", "ssp:inf")
@@ -58,11 +60,21 @@ def measure_late(args: argparse.Namespace) -> list[dict[str, Any]]:
     rows = [{"part": "late", "way": way, "late": kind, "workers": args.ranks, "images_per_second": median(rates),
              "rounds": len(rates)} for (way, kind), rates in found.items()]
     for row in rows:
-        on_time = next(r for r in rows if r["way"] == row["way"] and r["late"] == "nobody")
-        row["of_nobody_late"] = row["images_per_second"] / on_time["images_per_second"]
-        rates = f"{row['images_per_second']:8.0f} images/s {row['of_nobody_late']:6.2f}"
-        print(f"{row['way']:8s} {row['late']:14s} {rates}")
+        row["of_nobody_late"] = row["images_per_second"] / median(found[row["way"], KINDS[0]])
+    show_late(args, found)
     return rows
+
+
+def show_late(args: argparse.Namespace, found: dict[tuple[str, str], list[float]]) -> None:
+    """The table: images per second with nobody late, and the share of them that is left with a late worker."""
+    note = (f"{args.ranks} workers that sleep {1e3 * args.base:g} ms beside a small net, {args.iterations} "
+            f"iterations, {args.rounds} rounds; the share of the images/s with nobody late.")
+    versions = {"PyTorch": version(args.peer, "torch")} if args.peer else {}
+    columns = ("way", "nobody late, images/s", *KINDS[1:])
+    with Figures("late-worker", columns, note, args.keep, versions, str(args.ranks)) as table:
+        for way in dict.fromkeys(way for way, _ in found):
+            on_time = found[way, KINDS[0]]
+            table.add(way, Sample(on_time), *(median(found[way, kind]) / median(on_time) for kind in KINDS[1:]))
 
 
 def measure_accuracy(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -113,9 +125,10 @@ def main() -> None:
     parser.add_argument("--tests", type=int, default=6, help="accuracy: tests in a run")
     parser.add_argument("--data", default=str(ROOT / "examples/fashion_mnist"), help="accuracy: the archives' folder")
     parser.add_argument("--out", default=str(ROOT / "docs"), help="draw: the pictures' folder")
+    add_flag(parser)
     args = parser.parse_args()
     if args.part == "draw":
-        draw([row for file in args.files for row in json.loads(Path(file).read_text())], Path(args.out))
+        draw([row for file in args.files for row in json.loads(Path(file).read_text())], Path(args.out), args.keep)
         return
     rows = measure_late(args) if args.part == "late" else measure_accuracy(args)
     if args.json:

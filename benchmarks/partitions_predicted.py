@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+from figures import Figures, add_flag  # noqa: E402
 from partitions import speech  # noqa: E402
 
 from scaffe.layers.base.context import Context  # noqa: E402
@@ -75,19 +76,19 @@ def main() -> None:
     parser.add_argument("--link", type=float, default=LINK, help="bytes/s of a node's port")
     parser.add_argument("--rate", type=float, default=RATE, help="multiply-adds/s of a rank")
     parser.add_argument("--svg", default="", metavar="FILE")
+    add_flag(parser)
     args = parser.parse_args()
+    note = (f"Predicted, not measured: times as fast as one rank, {args.images} images however many ranks share them, "
+            f"{args.link / 1e6:g} MB/s a port, {args.rate:g} multiply-adds/s a rank, nothing hidden.")
     lines = []
-    print("net     parameters     partitions  s/iteration   speed-up  MB sent  ways")
-    for net in args.nets:
-        layers = layers_of(net)
-        n_parameters, found = sum(layer.n_parameters for layer in layers), plans(layers, args)
-        first = found[1].total.seconds
-        for n, plan in found.items():
-            ways = sorted({kind for layer in layers if layer.n_parameters for kind in [plan.shardings[layer.name]]})
-            print(f"{net:7s} {n_parameters:13,d} {n:11d} {plan.total.seconds:12.3f} {first / plan.total.seconds:10.2f} "
-                  f"{plan.total.n_bytes / 1e6:8.1f}  {', '.join(ways)}")
-        lines.append(Line(f"{net}, {n_parameters / 1e6:,.0f} M", [(n, first / plan.total.seconds)
-                                                                 for n, plan in found.items()]))
+    with Figures("partitions-predicted", ("net, on so many ranks", *map(str, COUNTS)), note, args.keep) as table:
+        for net in args.nets:
+            layers = layers_of(net)
+            found = plans(layers, args)
+            gains = {n: found[1].total.seconds / plan.total.seconds for n, plan in found.items()}
+            name = f"{net}, {sum(layer.n_parameters for layer in layers) / 1e6:,.0f} M"
+            table.add(name, *gains.values())
+            lines.append(Line(name, list(gains.items())))
     if args.svg:
         lines.append(Line("perfect", [(n, float(n)) for n in COUNTS]))
         Path(args.svg).write_text(Chart("Training speed-up of one net, predicted", lines,

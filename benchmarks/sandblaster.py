@@ -28,6 +28,7 @@ FETCHED = Path(__file__).resolve().parent
 ROOT = FETCHED.parent
 sys.path[:0] = [str(ROOT), str(FETCHED)]
 
+from figures import add_flag  # noqa: E402
 from sandblaster_parts.convex import measure_convex  # noqa: E402
 from sandblaster_parts.pictures import draw  # noqa: E402
 from sandblaster_parts.runs import MPIRUN, run, solver_text, write_net  # noqa: E402
@@ -166,9 +167,11 @@ def main() -> None:
     parser.add_argument("--tests", type=int, default=10)
     parser.add_argument("--accuracy", type=float, default=0.75)
     parser.add_argument("--out", default="docs")
+    add_flag(parser)
     args = parser.parse_args()
     if args.part == "draw":
-        draw([row for file in args.files for row in json.loads(Path(file).read_text())], args.accuracy, Path(args.out))
+        rows = [row for file in args.files for row in json.loads(Path(file).read_text())]
+        draw(rows, args.accuracy, Path(args.out), args.keep)
         return
     rows = PARTS[args.part](args)
     if args.json:

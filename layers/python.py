@@ -63,6 +63,25 @@ class UserBlob:
         """Change the shape; ``dims`` are the lengths of the axes."""
         self._blob.reshape(dims)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """The data's own memory for another library (DLPack): ``torch.from_dlpack(blob)``, ``numpy.from_dlpack(blob)``.
+
+        Its holder may write at any time. ``options`` are the protocol's.
+
+        Raises:
+            BufferError: the blob's type is none of the protocol's, or of the library's.
+        """
+        return self._lent().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number of the kind of device whose memory the data are in, and the device's own."""
+        kind, number = self._blob.data.__dlpack_device__()
+        return int(kind), int(number)
+
+    def _lent(self) -> Any:
+        """The data as an array of the library that they are of, to which its holder may write at any time."""
+        return self.data
+
 
 class Phase(IntEnum):
     """Caffe's phase: a number whose text is its name."""

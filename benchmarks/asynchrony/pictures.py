@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from figures import Figures
 from lateness import KINDS
 
 from asynchrony.runs import WAYS
@@ -18,30 +19,30 @@ CHANCE = 0.1
 Rows = list[dict[str, Any]]
 
 
-def draw(rows: Rows, out: Path) -> None:
-    """Write the pictures, and print the tables."""
+def draw(rows: Rows, out: Path, keep: bool) -> None:
+    """Write the pictures, and print the tables. ``keep``: whether these are kept for docs/benchmarks.md."""
     out.mkdir(parents=True, exist_ok=True)
     accuracy = [row for row in rows if row["part"] == "accuracy"]
     for net in sorted({row["net"] for row in accuracy}):
         own = [row for row in accuracy if row["net"] == net]
         by_workers = [row for row in own if not row["way"].startswith("n_sync")]
-        print(f"\n{net}\n\n{table(by_workers)}")
+        show(net, by_workers, keep)
         (out / f"asynchronous_{net}.svg").write_text(workers_chart(net, by_workers).svg())
         (out / f"asynchronous_{net}_seconds.svg").write_text(seconds_chart(net, by_workers).svg())
         if synced := [row for row in own if row["way"].startswith("n_sync")]:
-            print(f"\n{table(synced)}")
+            show(f"{net}-n_sync", synced, keep)
     if late := [row for row in rows if row["part"] == "late"]:
         (out / "asynchronous_late.svg").write_text(late_chart(late).svg())
 
 
-def table(rows: Rows) -> str:
-    """Ways down, workers across, as Markdown."""
+def show(variant: str, rows: Rows, keep: bool) -> None:
+    """Ways down, workers across."""
     counts = sorted({row["workers"] for row in rows})
-    lines = [f"| way | {' | '.join(map(str, counts))} |", "| --- |" + " ---: |" * len(counts)]
-    for way in _ways(rows):
-        cells = [_cell([_last(row) for row in rows if (row["way"], row["workers"]) == (way, n)]) for n in counts]
-        lines.append(f"| {way} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    note = f"{variant}: accuracy after {rows[0]['images']:,} images, median (least-most) of seeds."
+    with Figures("staleness", ("way", *(f"{n} workers" for n in counts)), note, keep, variant=variant) as table:
+        for way in _ways(rows):
+            table.add(way, *(_cell([_last(row) for row in rows if (row["way"], row["workers"]) == (way, n)])
+                             for n in counts))
 
 
 def workers_chart(net: str, rows: Rows) -> Chart:

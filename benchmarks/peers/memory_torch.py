@@ -154,10 +154,10 @@ def main():
     architecture, device = ARCHITECTURES[options.net](), "cuda" if options.gpu else "cpu"
     images = torch.randn(options.batch, *architecture.image).to(device, memory_format=torch.channels_last)
     labels = torch.zeros(options.batch, dtype=torch.long, device=device)
-    net = Net(architecture).to(device, memory_format=torch.channels_last)
+    net = Net(architecture).to(device)
     with torch.no_grad():
         net.eval()(images[:1], labels[:1])  # lazy layers get their sizes
-    net.train()
+    net = net.to(memory_format=torch.channels_last).train()
     step = stepper(options, net, images, labels)
     for way in options.ways.split(","):
         try:

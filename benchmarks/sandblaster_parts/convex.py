@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import Figures, version
 
 from sandblaster_parts.training import example, train
 
 N_CLASSES = 10
+COLUMNS = ("L2 decay", "minimum", "ours above it, relative", "our passes", "SciPy's evaluations", "our passes in all")
+NOTE = "Logistic regression: passes until the objective is within 1e-8 relative of the minimum."
 LAYERS = """layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 10 }
   param { lr_mult: 1 decay_mult: 1 } param { lr_mult: 1 decay_mult: 0 } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
@@ -65,9 +69,16 @@ def measure_convex(args: argparse.Namespace) -> list[dict[str, Any]]:
         rows.append({"part": "convex", "decay": "L2", "factor": l2, "minimum": best, "ours": exact.whole(ours),
                      "relative": exact.whole(ours) / best - 1, "passes": mine, "scipy_passes": theirs,
                      "passes_in_all": values[-1][0]})
-        print(f"L2 {l2:g}: minimum {best:.12f}, ours {rows[-1]['relative']:+.2e} relative; passes to 1e-8: {mine} "
-              f"of {values[-1][0]}, SciPy's {theirs}", flush=True)
+    show(rows, args.keep)
     return rows
+
+
+def show(rows: list[dict[str, Any]], keep: bool) -> None:
+    """The table, a decay a row."""
+    with Figures("lbfgs", COLUMNS, NOTE, keep, {"SciPy": version(sys.executable, "scipy")}, "convex") as table:
+        for row in rows:
+            table.add(f"{row['factor']:g}", f"{row['minimum']:.12f}", f"{row['relative']:+.1e}", row["passes"],
+                      row["scipy_passes"], row["passes_in_all"])
 
 
 def passes_to(objective: Multinomial, target: float) -> int | None:

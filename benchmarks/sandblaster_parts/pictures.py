@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from figures import Figures
+
 from sandblaster_parts.simulated import reached
 from scaffe.line_chart import Axis, Chart, Line, Linear, Logarithmic
 
@@ -14,13 +16,15 @@ PARTS = {"methods": ("sandblaster", "seconds"), "simulated": ("sandblaster_simul
 """For each part of the benchmark, how its pictures' files begin, and what passes on their axes."""
 
 
-def draw(rows: Rows, accuracy: float, out: Path) -> None:
-    """Write the pictures of what has been measured."""
+def draw(rows: Rows, accuracy: float, out: Path, keep: bool) -> None:
+    """Write the pictures of what has been measured, and print the tables.
+    ``keep``: whether these are kept for docs/benchmarks.md."""
     out.mkdir(parents=True, exist_ok=True)
     for part, (name, seconds) in PARTS.items():
         if own := [row for row in rows if row["part"] == part]:
             (out / f"{name}_seconds.svg").write_text(seconds_chart(own, accuracy, seconds).svg())
             (out / f"{name}_workers.svg").write_text(workers_chart(own, accuracy, seconds).svg())
+            show(part, own, accuracy, keep)
 
 
 def seconds_chart(rows: Rows, accuracy: float, seconds: str) -> Chart:
@@ -42,6 +46,15 @@ def workers_chart(rows: Rows, accuracy: float, seconds: str) -> Chart:
         lines.append(Line(way, [(n, times[n]) for n in sorted(times) if 0 < times[n] < math.inf]))
     return Chart(f"{seconds.capitalize()} to an accuracy of {accuracy:g}", [line for line in lines if line.points],
                  Axis(scale=Logarithmic(2), label="workers"), Axis(scale=Logarithmic(10), label=seconds))
+
+
+def show(part: str, rows: Rows, accuracy: float, keep: bool) -> None:
+    """Ways down, workers across: seconds until the accuracy is reached."""
+    counts, note = _counts(rows), f"{PARTS[part][1].capitalize()} to an accuracy of {accuracy:g}."
+    with Figures("sandblaster", ("way", *(f"{n} workers" for n in counts)), note, keep, variant=part) as table:
+        for way in dict.fromkeys(row["way"] for row in rows):
+            times = {row["workers"]: reached(row["points"], accuracy) for row in rows if row["way"] == way}
+            table.add(way, *(times[n] if math.isfinite(times.get(n, math.inf)) else "never" for n in counts))
 
 
 def _counts(rows: Rows) -> list[int]:

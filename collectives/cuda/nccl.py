@@ -115,24 +115,29 @@ class NcclCalls:
         return NcclWatch(self._communicator, self._streams, self._ranks)
 
 
+SHARED_GPU = "NCCL_MULTI_RANK_GPU_ENABLE"
+"""NCCL 2.31 and later: with 1 several ranks may use one GPU."""
+
+
 def _location(number: int) -> tuple[str, str, str]:
-    """This rank's machine, its GPU's PCI bus id, and why NCCL cannot be loaded (empty where it can)."""
+    """This rank's machine, its GPU's PCI bus id (empty where others may use it), and why NCCL cannot be loaded (empty
+    where it can)."""
     try:
         device.load_nccl()
         missing = ""
     except CommError as error:
         missing = str(error)
-    return platform.node(), device.card(number), missing
+    return platform.node(), "" if os.environ.get(SHARED_GPU) == "1" else device.card(number), missing
 
 
 def fault_of(locations: list[tuple[str, str, str]]) -> str:
     """Why these ranks cannot use NCCL, in one line; empty where they can. ``locations``: of each rank its machine, its
-    GPU's PCI bus id, and why it cannot load NCCL."""
+    GPU's PCI bus id (empty where NCCL is to share it), and why it cannot load NCCL."""
     first: dict[tuple[str, str], int] = {}
     for rank, (node, bus, missing) in enumerate(locations):
         if missing:
             return f"algorithm nccl, rank {rank}: {missing}"
         other = first.setdefault((node, bus), rank)
-        if other != rank:
+        if other != rank and bus:
             return f"algorithm nccl: NCCL refuses two ranks on one GPU; ranks {other} and {rank} share {bus} of {node}"
     return ""

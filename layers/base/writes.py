@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import ref
 
@@ -37,12 +38,17 @@ class Writes:
                 watcher.before_write(self)
         self.n += 1
 
-    def lend(self, array: np.ndarray) -> np.ndarray:
-        """Lend the data: returns an array of the same memory and shape, to which its holder may write at any time."""
+    def lend(self, array: Any, asarray: Callable[[Any], Any] = np.asarray) -> Any:
+        """Lend the data: returns an array of the same memory and shape, to which its holder may write at any time.
+
+        Args:
+            array: the data, on the host or a device.
+            asarray: makes an array of what has its interface, and keeps that: NumPy's function, or CuPy's.
+        """
         self.note()
         loan = _Loan(array)
         self._loans.add(ref(loan, self._loans.discard))
-        return np.asarray(loan)
+        return asarray(loan)
 
     @property
     def is_lent(self) -> bool:
@@ -53,6 +59,7 @@ class Writes:
 class _Loan:
     """The base of an array that was lent: it is alive as long as the array or a view of it."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array: Any) -> None:
         self.array = array
-        self.__array_interface__: dict[str, Any] = array.__array_interface__
+        interface = "__array_interface__" if isinstance(array, np.ndarray) else "__cuda_array_interface__"
+        setattr(self, interface, getattr(array, interface))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -193,6 +194,14 @@ class Backend(Protocol):
 
     def mask_scale(self, x: Array, mask: Array, scale: float, y: Array) -> None:
         """y = x · scale where mask is true, 0 elsewhere. y may be x."""
+
+    # -- on passes -----------------------------------------------------------------------------------------
+    def deferring(self, wanted: bool = True) -> AbstractContextManager[None]:
+        """In a with-block, small work of layers may wait for its end, to be launched together, or not: running sums of
+        batch norm, gradients of weights."""
+
+    def finish_deferred(self) -> None:
+        """Do what waits: from here on it may be read."""
 
     # -- on rows (rows, channels) --------------------------------------------------------------------------
     def softmax_rows(self, x: Array, y: Array) -> None:

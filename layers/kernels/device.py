@@ -177,6 +177,11 @@ def free_bytes() -> int:
     return int(free + cupy.get_default_memory_pool().free_bytes())
 
 
+def give_back() -> None:
+    """Give memory that this process has freed, but keeps for its next arrays, back to the current device."""
+    load().get_default_memory_pool().free_all_blocks()
+
+
 def speeds() -> tuple[float, float]:
     """The current device's peak rates by its clocks: float32 multiply-adds and bytes of memory traffic a second."""
     p = load().cuda.runtime.getDeviceProperties(current())

@@ -32,6 +32,16 @@ class WeightedPlan(Protocol):
 
 
 @runtime_checkable
+class SummingPlan(Protocol):
+    """A convolution that can add other gradients of its bottom to its own."""
+
+    def backward_data_sum(self, gy: Array, w: Array, gx: Array, addends: Sequence[Array],
+                          signs: Array | None = None) -> None:
+        """As ``WeightedPlan.backward_data``, with ``addends``, at least one array of gx's length, added; 0 where
+        ``signs``, if given, are not above 0. gx is none of them."""
+
+
+@runtime_checkable
 class RowwisePlan(Protocol):
     """An inner product whose weights' gradient can be computed in blocks of their ``rows``, in order, with the same
     bits as all at once; small weights have none."""

@@ -36,7 +36,7 @@ class BatchNorm(Layer):
     Raises LayerError if the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
-    spec: NormSpec
+    spec: NormSpec | None = None  # of the kernels' plan, if there is one
     recordable = repeatable = True
     keeps_bottom = True
     _affine: Affine | None = None

@@ -22,9 +22,10 @@ class Split(Layer):
 
     Attributes:
         includes_relu: whether it does. The bottom's gradient is then 0 where its data are not above 0.
+        is_summed: whether the backward of a layer that reads a top has written the bottom's gradient.
     """
 
-    includes_relu = False
+    includes_relu = is_summed = False
 
     by_image = recordable = repeatable = True
     reads_bottoms = reads_tops = False
@@ -47,7 +48,7 @@ class Split(Layer):
         return self.includes_relu
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if not propagate_down[0]:
+        if not propagate_down[0] or self.is_summed:
             return
         out = bottom[0].diff_flat
         if len(top) == 1:

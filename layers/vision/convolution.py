@@ -22,7 +22,7 @@ from scaffe.layers.base.bases import Weighted
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.kernels.plans import InferencePlan
+from scaffe.layers.kernels.plans import InferencePlan, SummingPlan
 from scaffe.layers.kernels.specs import ConvPasses, ConvSpec
 
 
@@ -36,6 +36,8 @@ class _Windowed(Weighted):
     n_bottoms: ClassVar[tuple[int, int | None]] = (1, None)
     n_tops: ClassVar[tuple[int, int | None]] = (1, None)
     equal_counts = True
+    _addends: Sequence[Blob] = ()
+    _signs: Blob | None = None
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self._options
@@ -86,7 +88,11 @@ class _Windowed(Weighted):
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
-            if wanted:
+            if wanted and self._addends:
+                signs = None if self._signs is None else self._signs.data_flat
+                self._plan.backward_data_sum(channels_last(y.diff, self._axis), w, x.diff_flat,
+                                             [blob.diff_flat for blob in self._addends], signs)
+            elif wanted:
                 out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
                 self._plan.backward_data(channels_last(y.diff, self._axis), w, out)
                 put_channels_last(out, x, x.diff, self._axis)
@@ -94,6 +100,14 @@ class _Windowed(Weighted):
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
         for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
             self._backward_weights(channels_last(x.data, self._axis), channels_last(y.diff, self._axis))
+
+    def include_sum(self, bottom: Blob, addends: Sequence[Blob], signs: Blob | None) -> bool:
+        """From now on let the gradient of the only bottom be the sum of its own and those of ``addends``, 0 where the
+        data of ``signs``, if given, are not above 0. Returns whether it does."""
+        if not isinstance(self._plan, SummingPlan) or not lies_channels_last(bottom, self._axis):
+            return False
+        self._addends, self._signs = addends, signs
+        return True
 
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A bottom's shape with all axes before the channel axis merged into one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from scaffe.proto.raw_strings import delimited, wire_form
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
 LAYER, BLOBS = 100, 7
+OTHERS = (".h5", safetensors.ENDING)  # endings of files that are no NetParameter
 
 
 def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) -> None:
@@ -56,7 +57,8 @@ def _layer_parts(param: Any, blobs: Sequence[tuple[int, Sequence[Any]]]) -> list
 
 
 def upgrade_model(source: str | Path, target: str | Path) -> bool:
-    """Write a trained net of any age in today's form, with its blobs unchanged.
+    """Write a trained net of any age in today's form, with its blobs unchanged; or as another of ``write_model``'s
+    kinds.
 
     Returns:
         Whether there was anything to upgrade.
@@ -64,6 +66,9 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
     Raises:
         UserError: a file cannot be read or written, or the net cannot be upgraded.
     """
+    if any(str(path).endswith(OTHERS) for path in (source, target)):
+        write_model(target, "", _stored(source))
+        return True
     message, blobs = read_with_blobs(source, caffe_pb2.NetParameter)
     try:
         net = upgrade_net(message)
@@ -77,6 +82,16 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
     return bool(net != message)
 
 
+def _stored(path: str | Path) -> Iterator[StoredLayer]:
+    """The layers of a file, to be written to one of another kind."""
+    for name, kind, blobs in model_layers(path):
+        whole = [blob for blob in blobs if blob is not None]
+        if len(whole) < len(blobs):
+            raise UserError(f"{path}: layer {name!r} has blobs that another layer owns; load the file into its net, "
+                            "and save that")
+        yield StoredLayer(caffe_pb2.LayerParameter(name=name, type=kind), whole)
+
+
 def read_model(path: str | Path) -> list[Layer]:
     """The layers of a trained net: (name, type, blobs float32), old generations upgraded.
 
@@ -85,7 +100,7 @@ def read_model(path: str | Path) -> list[Layer]:
     Raises:
         UserError: no such file, truncated, or not a trained net.
     """
-    if str(path).endswith((".h5", safetensors.ENDING)):
+    if str(path).endswith(OTHERS):
         return list(model_layers(path))
     message, blobs = read_with_blobs(path, caffe_pb2.NetParameter)
     try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.reshaping.copies import Split
+from scaffe.layers.vision.convolution import Convolution
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -64,6 +66,36 @@ def join_backward(nodes: Sequence[Node]) -> None:
         relu = _relu_ahead(nodes, node) if node.needs_backward else None
         if relu is not None and node.layer.include_relu(not _is_summed(nodes, node)):
             node.includes, relu.layer.reads_bottoms = relu, False
+
+
+def join_sums(nodes: Sequence[Node]) -> None:
+    """Let convolutions, whose backward is the last of those that read the tops of a Split, write its bottom's gradient,
+    where they can; for nets whose inner diffs nobody sets or reads, and whose diffs do not move. To be called once
+    layers are joined otherwise."""
+    for node in nodes:
+        if isinstance(node.layer, Split) and node.needs_backward and not node.layer.is_summed:
+            _join_sum(nodes, node, node.layer)
+
+
+def _join_sum(nodes: Sequence[Node], split: Node, layer: Split) -> None:
+    readers = [[other for other in nodes if _holds([*other.bottoms, *other.tops], top) and other is not split]
+               for top in split.tops]
+    if len(split.tops) < 2 or any(len(found) != 1 or not _gives_gradient(found[0], top)
+                                  for found, top in zip(readers, split.tops, strict=True)):
+        return
+    last = min((found[0] for found in readers), key=nodes.index)
+    own = last.bottoms[0]
+    if len(last.bottoms) > 1 or not isinstance(last.layer, Convolution):
+        return
+    bottom, others = split.bottoms[0], [top for top in split.tops if top is not own]
+    if last.layer.include_sum(bottom, others, bottom if layer.includes_relu else None):
+        layer.is_summed, last.bottoms = True, [bottom]
+
+
+def _gives_gradient(node: Node, bottom: Blob) -> bool:
+    """Whether a layer's backward writes the gradient of one of its bottoms."""
+    wanted = [want for blob, want in zip(node.bottoms, node.propagate_down, strict=True) if blob is bottom]
+    return node.needs_backward and wanted == [True]
 
 
 def _relu_ahead(nodes: Sequence[Node], node: Node) -> Node | None:

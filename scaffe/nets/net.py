@@ -82,8 +82,9 @@ class Net:
         layer's name."""
         last = len(self.nodes) - 1 if end is None else end
         loss, index = 0.0, start
-        while index <= last:
-            loss, index = self.forward_once(index, last, loss)
+        with self.context.kernels.deferring(not self.tiers):  # tiers move what layers have written
+            while index <= last:
+                loss, index = self.forward_once(index, last, loss)
         return self.context.kernels.scalar(loss)
 
     def forward_once(self, index: int, last: int, loss: Any) -> tuple[Any, int]:
@@ -101,9 +102,8 @@ class Net:
             for hook in self.before_forward if i not in read else ():
                 hook(i)
             if any(self.nodes[i].loss_weights):
-                loss += self.nodes[i].loss()
-            for hook in self.after_forward:
-                hook(i)
+                loss = self.nodes[i].loss(loss)
+            self._call(self.after_forward, i)
         self._after_steps(fused)
         return loss, fused.stop
 
@@ -113,6 +113,13 @@ class Net:
         nodes = [self.nodes[i] for i in self.fused(index, len(self.nodes) - 1)]
         with nodes[0].named():
             nodes[0].layer.forward_again(all_bottoms(nodes), nodes[0].tops, len(nodes) > 1)
+
+    def _call(self, hooks: Sequence[Hook], index: int) -> None:
+        """Call hooks that look at what layers have written."""
+        if hooks:
+            self.context.kernels.finish_deferred()
+        for hook in hooks:
+            hook(index)
 
     def _before_steps(self, steps: Sequence[int]) -> None:
         for tier in self.tiers:
@@ -164,6 +171,10 @@ class Net:
         """Run backward from layer ``start`` (None: the last) down to ``end``, inclusive. Raises UserError, a layer's
         error, with the layer's name; also if a blob was reshaped since forward."""
         first = len(self.nodes) - 1 if start is None else start
+        with self.context.kernels.deferring(not self.tiers):
+            self._backward(first, end)
+
+    def _backward(self, first: int, end: int) -> None:
         done = range(0)
         for index in range(first, end - 1, -1):
             steps = self.steps.backward(index)
@@ -178,8 +189,7 @@ class Net:
                 done = self._backward_fused(index, end)
             self._after_steps(steps[-1:])
             self.params.write_cleared_diffs(index)
-            for hook in self.after_backward:
-                hook(index)
+            self._call(self.after_backward, index)
 
     def _backward_fused(self, index: int, end: int) -> range:
         """Run a layer's backward, in one pass with the layers that ran forward with it. Returns the layers that ran."""

@@ -162,11 +162,15 @@ class Node:
             if weight:
                 top.diff_flat[:] = weight * self.share.gradient * self.loss_scale
 
-    def loss(self) -> Any:
-        """This layer's part of the net's loss: the weighted sums of its tops, in float64. On a device the result stays
-        there."""
-        return sum(weight * self.share.value * top.data_flat.sum(dtype=np.float64)
-                   for top, weight in zip(self.tops, self.loss_weights, strict=False) if weight)
+    def loss(self, before: Any) -> Any:
+        """``before``, 0.0 or those of other layers, plus this layer's part of the net's loss: the weighted sums of its
+        tops, in float64. On a device the result stays there; nothing is launched for a weight of 1 and a sum of one."""
+        for top, weight in zip(self.tops, self.loss_weights, strict=False):
+            if weight:
+                total, factor = top.data_flat.sum(dtype=np.float64), weight * self.share.value
+                part = total if factor == 1 else factor * total
+                before = part if isinstance(before, float) and not before else before + part
+        return before
 
     @contextmanager
     def named(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from scaffe import svg
 from scaffe.errors import UserError
 from scaffe.pictures.hidden import WAIT, Hidden, hidden
 
-WIDTH, LEFT, RIGHT, ROW, HEADING, GAP = 1400.0, 80.0, 20.0, 22.0, 24.0, 8.0
+WIDTH, LEFT, RIGHT, ROW, HEADING, GAP = 1220.0, 80.0, 20.0, 22.0, 24.0, 8.0
 TITLE_Y, LEGEND_Y, AXIS, N_TICKS = 28.0, 46.0, 20.0, 12
 NAME_SIZE, PADDING, LEAST_PIXELS = 10.0, 3.0, 0.15
 LEAST_MS = 1e-6  # that a picture shows
@@ -86,17 +86,18 @@ def lay_out(events: Sequence[Event], window: Window) -> Picture:
         ranks[event["pid"]][event["tid"]].append(event)
     around, y = _head(window, {_kind(e) for e in shown})
     bars: list[Bar] = []
-    top = y
+    panels: list[tuple[float, float]] = []
     for rank, threads in sorted(ranks.items()):
         around += _heading(rank, y + HEADING - 8, _communication(threads, {t: names.get((rank, t)) for t in threads},
                                                                  window))
         y += HEADING
+        panels.append((y - PADDING, y + ROW * len(threads)))
         for thread, spans in sorted(threads.items()):
             around.append(svg.text(LEFT - 8, y + 13, names.get((rank, thread), ""), text_anchor="end"))
             bars += _row(spans, y, window)
             y += ROW
         y += GAP
-    return Picture(WIDTH, y + AXIS, tuple(bars), (*_axis(window, top, y), *around))
+    return Picture(WIDTH, y + AXIS, tuple(bars), (*_axis(window, panels), *around))
 
 
 def _head(window: Window, kinds: set[str]) -> tuple[list[str], float]:
@@ -116,8 +117,8 @@ def _head(window: Window, kinds: set[str]) -> tuple[list[str], float]:
 
 def _heading(rank: int, y: float, said: Hidden) -> list[str]:
     name = f"rank {rank}"
-    return [svg.on_ground(LEFT, y, name, font_weight="bold", font_size=13),
-            svg.on_ground(LEFT + svg.text_width(name, 15) + 12, y, str(said))]
+    return [svg.text(LEFT, y, name, font_weight="bold", font_size=13),
+            svg.text(LEFT + svg.text_width(name, 15) + 12, y, str(said))]
 
 
 def _communication(threads: dict[int, list[Event]], names: dict[int, str | None], window: Window) -> Hidden:
@@ -127,20 +128,21 @@ def _communication(threads: dict[int, list[Event]], names: dict[int, str | None]
     return hidden(spans.get("main", []), [span for _, span in spans.get("helper", [])], (window.start, window.end))
 
 
-def _axis(window: Window, top: float, bottom: float) -> list[str]:
-    """Marks of time from the window's start, and where iterations end."""
-    parts = []
+def _axis(window: Window, panels: Sequence[tuple[float, float]]) -> list[str]:
+    """Marks of time from the window's start, and where iterations end, through panels of these tops and bottoms."""
+    parts, top, bottom = [], panels[0][0] - HEADING, panels[-1][1]
     step = _step((window.end - window.start) / N_TICKS)
     for i in range(floor((window.end - window.start) / step + 1e-9) + 1):
         x = _x(window.start + i * step, window)
-        parts += [svg.line(x, top, x, bottom, **GRID),
-                  svg.text(x, bottom + 14, f"{i * step:.10g}" + (" ms" if i == 0 else ""), text_anchor="middle")]
+        parts += [*(svg.line(x, first, x, last, **GRID) for first, last in panels),
+                  svg.text(x, bottom + 16, f"{i * step:.10g}" + (" ms" if i == 0 else ""), text_anchor="middle")]
     before = window.start
     for name, end in window.iterations:
         x, left = _x(end, window), _x(before, window)
         if svg.text_width(name) < x - left:
             parts.append(svg.text((left + x) / 2, top - 4, name, text_anchor="middle"))
-        parts.append(svg.line(x, top - 14, x, bottom, stroke="#777777", stroke_dasharray="4 3"))
+        ways = [(top - 14, top + 2), *panels]
+        parts += [svg.line(x, first, x, last, stroke="#777777", stroke_dasharray="4 3") for first, last in ways]
         before = end
     return parts
 

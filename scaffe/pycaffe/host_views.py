@@ -67,11 +67,25 @@ class HostView(UserBlob):
         for view in [each for each in cls._accessed if any(each._blob.writes is mine for mine in writes)]:
             view._send("data")
 
-    def _pull(self, part: str) -> np.ndarray:
+    def _lent(self) -> Any:
+        """The device's own array, with what users have written; as long as somebody holds it, every access copies."""
+        if self._blob.dtype.kind != "f":
+            raise BufferError(f"a blob of {self._blob.dtype} has no form in DLPack; its data and diff are float32")
+        self._before_read()
+        self._send_all("data")
+        self._go_there()
+        return self._blob.writes.lend(self._blob.data, self._kernels.xp.asarray)
+
+    def _send_all(self, part: str) -> list[HostView]:
+        """Send what users have written to this memory. Returns the views of it whose host copies are in use."""
         mates = [each for each in self._accessed if part in each._shown and self._has_memory_of(each, part)]
         for mate in mates:
             mate._send(part)
-        is_newest = part == "diff" or self._seen == (self._blob.writes.n, self._blob.writes)
+        return mates
+
+    def _pull(self, part: str) -> np.ndarray:
+        mates, writes = self._send_all(part), self._blob.writes
+        is_newest = part == "diff" or (self._seen == (writes.n, writes) and not writes.is_lent)
         if mates == [self] and is_newest and self._hosts[part].shape == self._blob.shape:
             return self._hosts[part]
         self._go_there()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TEST
 from scaffe.layers.python import UserBlob
@@ -15,6 +16,7 @@ from scaffe.nets.fusion import unfuse_backward
 from scaffe.nets.inference.lazy_blobs import LazyBlobs, Repeatable
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
+from scaffe.pycaffe.dlpack import memory_for
 
 MANY_READS = 2  # passes after which a blob was read, from which on every pass writes it
 PARTIAL = ""  # counts partial passes in place of a blob: no blob has this name
@@ -31,7 +33,8 @@ class WatchedBlob(UserBlob):
     def data(self) -> np.ndarray:
         """The data, an array in Caffe's order that can be written to."""
         self._before_read()
-        return self._blob.writes.lend(self._blob.data)
+        lent: np.ndarray = self._blob.writes.lend(self._blob.data)
+        return lent
 
     def reshape(self, *dims: int) -> None:
         if dims != self._blob.shape:
@@ -64,6 +67,8 @@ class LazyPasses:
         self._written = [blob for node in net.nodes if node.layer.writes_params for blob in node.layer.blobs]
         self._shown: set[str] = set(self._repeatable.kept)
         self._n_reads: Counter[str] = Counter()
+        self.is_solvers = False  # a solver may have recorded the addresses of its net's blobs
+        self._inputs: dict[str, Any] = {}  # those in others' memory, lent for as long as they are
         self._fold()
 
     def forward(self, start: int, end: int, wanted: Collection[str]) -> float:
@@ -130,6 +135,20 @@ class LazyPasses:
         self._lazy.before_reshape()
         self._inference.release()
         self._net.reshape()
+
+    def share(self, name: str, array: Any, net: Net) -> None:
+        """Let an input's data be the memory of an array of any library. Raises UserError."""
+        if self.is_solvers:
+            raise UserError("the inputs of a solver's net keep their memory; write to blob.data")
+        if name not in net.input_names:
+            raise UserError(f"the net has no input {name!r}; it has: {', '.join(net.input_names)}")
+        blob = net.blobs[name]
+        memory = memory_for(blob, array, net.context.kernels.xp)
+        self.compute_skipped()
+        blob.writes.note()
+        blob.bind_data(memory)
+        self._inputs[name] = blob.writes.lend(blob.data, net.context.kernels.xp.asarray)
+        self.reshape()
 
     def _note_params(self) -> None:
         """Mark the parameters that layers may write in the next pass as changed, since other nets may share them."""

@@ -73,6 +73,7 @@ class Net:
         """The view of an existing net, such as a solver's."""
         view = cls.__new__(cls)
         view._show(built)
+        view._passes.is_solvers = True
         return view
 
     @property
@@ -246,7 +247,6 @@ class Net:
             place[...] = array
 
     def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[Arrays]:
-        """The arrays cut into batches of the net's size, the last one padded with zeros."""
         return batches(blobs, self._batch_size())
 
     def _batch_size(self) -> int:
@@ -290,8 +290,7 @@ class Net:
         """Set the data of the MemoryData layer, which must be the net's first layer.
 
         Args:
-            data: (n, channels, height, width).
-            labels: n labels.
+            data, labels: of shape (n, channels, height, width), and n labels.
 
         Raises:
             UserError: the first layer is of another type, or the arrays do not fit it.
@@ -303,6 +302,11 @@ class Net:
             first.load(data, labels)
         except LayerError as error:
             raise UserError(f"layer {self._layer_names[0]!r} (MemoryData): {error}") from error
+
+    def share_input(self, name: str, array: Any) -> None:
+        """Let an input's data lie in the memory of an array of any library (DLPack), whose holder may write there.
+        Raises UserError unless it has the blob's shape and type, channels-last, where the net computes."""
+        self._passes.share(name, array, self._pushed)
 
     # -- callbacks -----------------------------------------------------------------------------------------
     def before_forward(self, run: Callable[[int], Any]) -> None:

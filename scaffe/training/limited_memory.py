@@ -22,7 +22,7 @@ from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.problem import device_bytes
 from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
-from scaffe.memory.problem.scratch import held_bytes, reserve_scratch
+from scaffe.memory.problem.scratch import held_bytes, reserve_scratch, waiting_bytes
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
 from scaffe.memory.run.executor import share_arena
@@ -166,7 +166,7 @@ def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> Non
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
     scratch = with_roots_kernels(ranks, kernels, lambda: _reserve_scratch(solver))
-    whole = scratch + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
+    whole = scratch + waiting_bytes(solver.net) + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit))

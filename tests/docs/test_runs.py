@@ -27,7 +27,7 @@ layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { 
 layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 10 } }
 layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 """
-NOT_HERE = ('memory="device"', "...", "…", "my_", "scaffe.torch")
+NOT_HERE = ('memory="device"', "...", "…", "my_", "torch", "caffenet")
 """What a snippet that cannot run here has in it: a GPU, parts left out, a reader's own data, PyTorch (tests/torch)."""
 
 

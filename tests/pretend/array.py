@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from tests.pretend.memory import MemoryPointer, alloc, host_reader
 from tests.pretend.queue import current_stream, enqueue, host_waits, settings
 
+CUDA = 2  # DLPack's kDLCUDA
 COMPARISONS = ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")
 NOT_BFLOAT16 = ("sort", "argsort", "partition", "argpartition", "lexsort")  # nor, as CuPy 14, matmul of stacks
 READS_VALUES = ("nonzero", "flatnonzero", "argwhere", "unique", "array_equal", "allclose", "bincount", "extract",
@@ -87,6 +88,13 @@ class ndarray(NDArrayOperatorsMixin):
         return {"shape": self.shape, "typestr": interface["typestr"], "descr": interface["descr"], "version": 3,
                 "strides": strides, "data": (self._host.ctypes.data if self.size else 0, False),
                 "stream": current_stream().ptr or 1}
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """A capsule of the host memory, which its receiver may not read before the stream has been waited for."""
+        return self._host.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self._memory.device_id
 
     # -- between host and device ---------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tests.pretend.array import adopt, call, ndarray
+from tests.pretend.array import CUDA, adopt, call, ndarray
+from tests.pretend.memory import MemoryPointer, UnownedMemory
 from tests.pretend.queue import current_stream, enqueue
 
 # Names that NumPy has and CuPy 14.2 has not.
@@ -34,8 +36,20 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subo
 
 
 def asarray(a: Any, dtype: Any = None, order: str | None = None, blocking: bool = False) -> ndarray:
-    """A device array; the same one where it is."""
+    """A device array; the same one where it is, and of the same memory where it has CUDA's array interface."""
+    if hasattr(a, "__cuda_array_interface__") and not isinstance(a, ndarray):
+        told = a.__cuda_array_interface__
+        place, size = told["data"][0], prod(told["shape"]) * np.dtype(told["typestr"]).itemsize
+        pointer = MemoryPointer(UnownedMemory(place, size, a), 0)
+        return ndarray(told["shape"], np.dtype(told["typestr"]), pointer, told["strides"])
     return a if isinstance(a, ndarray) and dtype in (None, a.dtype) else array(a, dtype)
+
+
+def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> ndarray:
+    """A device array of the same memory."""
+    if array.__dlpack_device__()[0] != CUDA:
+        raise TypeError("Unsupported array type.")
+    return asarray(array)
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:

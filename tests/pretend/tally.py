@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scaffe.layers.kernels.cuda import deferred
 from tests.pretend import array, compiler, cublas, cudnn, queue
 
 VIEWS = {"getitem", "reshape", "view", "transpose", "moveaxis", "ravel", "squeeze", "broadcast_to"}
@@ -71,7 +72,16 @@ def counting() -> Iterator[Tally]:
             name, sum(a.nbytes for a in array._device_arrays([*args, *kwargs.values()]))))
         _note_before(patch, cublas, "gemm", tally, lambda stream, transa, transb, m, n, k, *rest, **how: (
             "gemm", 4 * (m * k + k * n + m * n)))
+        patch.setattr(deferred, "_launch", _named(deferred._launch, tally))
         yield tally
+
+
+def _named(launch: Callable[..., None], tally: Tally) -> Callable[..., None]:
+    """Counts the arrays of a table, which is a number to the kernel."""
+    def named(table: deferred.Table, dtype: Any, other: Any, works: list[deferred.Work]) -> None:
+        tally.n_bytes[table.name] += sum(a.nbytes for work in works for a in work.arrays)
+        launch(table, dtype, other, works)
+    return named
 
 
 def _tensor_bytes(tensor: cudnn.Tensor) -> int:

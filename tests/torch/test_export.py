@@ -1,4 +1,4 @@
-"""export_torch: nets as PyTorch modules give our outputs, in an environment that has PyTorch (`make test-torch`)."""
+"""Nets as PyTorch modules, and blobs as tensors, in an environment that has PyTorch (`make test-torch`)."""
 
 import os
 import subprocess
@@ -9,8 +9,10 @@ import pytest
 
 import scaffe as caffe
 from benchmarks.nets.prototxt import deploy
+from tests.mpirun import ROOT
 from tests.scaffe.files.export_cases import ALL, prototxt, values_of, with_statistics
 from tests.scaffe.nets.test_ssd_nets import CLASSES, ssd300
+from tests.scaffe.pycaffe.pycaffe_nets import SMALL
 
 PYTHON = os.environ.get("TORCH_PYTHON", "")
 BOUND = 1e-5  # of the largest output
@@ -116,6 +118,14 @@ layer { name: "");import os" type: "InnerProduct" bottom: "a/b" top: "torch" inn
 layer { name: "sum" type: "Eltwise" bottom: "class" bottom: "a-b" top: "F" }
 """.replace('"");import', "'\");import").replace('os" type', "os' type")
     check([export(tmp_path / "names", text)])
+
+
+def test_blobs_and_tensors_share_memory(tmp_path):
+    (tmp_path / "net.prototxt").write_text(SMALL)
+    done = subprocess.run([PYTHON, str(Path(__file__).with_name("share_blobs.py")), str(tmp_path / "net.prototxt")],
+                          capture_output=True, text=True, timeout=300, check=False,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_a_module_trains(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -40,11 +41,12 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
-           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
-           "image_decoder", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels",
-           "place", "pooling", "relu_backward", "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar",
-           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
-           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
+           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "deferring", "describe",
+           "draws", "dropout", "finish_deferred", "image_decoder", "inference_convolution", "inner_product", "lrn",
+           "maker", "mask_scale", "moments", "pixels", "place", "pooling", "relu_backward", "relu_backward_mask",
+           "relu_forward", "save_sign_mask", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
+           "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device", "to_host",
+           "uniform", "workers", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -93,6 +95,15 @@ def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
 
 def synchronize() -> None:
     """Does nothing: CPU kernels have finished when they return."""
+
+
+def deferring(wanted: bool = True) -> AbstractContextManager[None]:
+    """Does nothing: a call costs little here."""
+    return nullcontext()
+
+
+def finish_deferred() -> None:
+    """Nothing waits."""
 
 
 def copy_part(target: np.ndarray, source: np.ndarray) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cuda.copies import Staging as staging
     from scaffe.layers.kernels.cuda.copies import copy_part
     from scaffe.layers.kernels.cuda.decoding import ImageDecoder
+    from scaffe.layers.kernels.cuda.deferred import deferring, finish_deferred
     from scaffe.layers.kernels.cuda.elementwise import Draws as draws
     from scaffe.layers.kernels.cuda.elementwise import Dropout as dropout
     from scaffe.layers.kernels.cuda.elementwise import Uniform as uniform
@@ -50,12 +51,12 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "adopt_kernel_choices", "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution",
-           "copy_part", "copy_weights", "deconvolution", "describe", "draws", "dropout", "image_decoder",
-           "inference_convolution", "inner_product", "kernel_choices", "lrn", "maker", "mask_scale", "moments",
-           "save_sign_mask", "pixels", "place", "pooling", "record", "relu_backward", "relu_backward_mask",
-           "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows",
-           "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform",
-           "update_plan", "workers", "xp", "zeros"]
+           "copy_part", "copy_weights", "deconvolution", "deferring", "describe", "draws", "dropout",
+           "finish_deferred", "image_decoder", "inference_convolution", "inner_product", "kernel_choices", "lrn",
+           "maker", "mask_scale", "moments", "pixels", "place", "pooling", "record", "relu_backward",
+           "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar", "scale_rows", "scale_sums",
+           "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling",
+           "synchronize", "to_device", "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
 
 PIECE_ELEMS = 1 << 22  # long beside a launch, and 16 MiB of float32
 PLACE = "device"  # the memory in which ranks share buffers
@@ -205,4 +206,5 @@ def __getattr__(name: str) -> Any:
     """The array module ``xp``, the classes of ``PLANS`` and elementwise kernels, imported at their first use."""
     if name == "xp":
         return device.load()
-    return find_kernel(__name__, name, PLANS, ("elementwise", "softmax", "channels", "updates", "copies"))
+    return find_kernel(__name__, name, PLANS, ("elementwise", "softmax", "channels", "updates", "copies",
+                                               "deferred"))

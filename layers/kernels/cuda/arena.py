@@ -74,6 +74,7 @@ def together(parts: Iterable[Part]) -> int:
 
 
 arena = Arena()
+results = Arena()  # of what ``deferred`` has yet to bring to its place
 
 
 AHEAD_BYTES = 1 << 20
@@ -91,7 +92,8 @@ class Recording:
 
     def __init__(self, run: Callable[[], Any]) -> None:
         cupy = device.load()
-        arena.pin()
+        for each in (arena, results):
+            each.pin()
         pool = _pool()
         stream = cupy.cuda.get_current_stream()
         with cupy.cuda.using_allocator(pool.malloc):

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.arena import Part, arena
+from scaffe.layers.kernels.cuda.deferred import Work
 from scaffe.layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec
@@ -138,8 +140,11 @@ class BatchNorm:
         self._normalize(x, y, fused, kept)
 
     def add_to_sums(self, sums: Any) -> None:
-        """Update the running sums from ``mean`` and ``inverse``, which the caller has computed for a batch."""
-        self._per_channel("add_to_sums", self.mean, self.inverse, *sums, *self.numbers())
+        """Update the running sums from ``mean`` and ``inverse``, which the caller has computed for a batch; that may
+        wait (``deferred``)."""
+        numbers = (self.spec.eps, self.spec.fraction, self.spec.correction, self.spec.n_channels)
+        work = Work((self.mean, self.inverse, *sums), numbers, sums[0], self.spec.n_channels)
+        deferred.add(deferred.SUMS, work, self.spec.dtype)
         self.fixed = False
 
     def normalized(self, x: Any, xn: Any) -> None:

@@ -86,9 +86,8 @@ def lrn_images(shape: Ints, dtype: Any) -> int:
 
 class Lrn:
     """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders. Nothing is
-    kept for backward, which recomputes s in scratch memory, some images at a time."""
-
-    reads_y = True
+    kept for backward, which recomputes s in scratch memory, some images at a time. In a window across channels it
+    recomputes y, too."""
 
     def __init__(self, spec: LrnSpec) -> None:
         n, c, *spatial = spec.in_shape
@@ -98,7 +97,7 @@ class Lrn:
         self._sum_numbers = (real(spec.k), real(spec.alpha / spec.n_window))
         self._back_numbers = (real(2 * spec.alpha * spec.beta / spec.n_window), self._beta)
         n_rows = n * prod(spatial)
-        self._within, self._places = spec.within, (*spatial, c)
+        self.reads_y, self._places = spec.within, (*spatial, c)
         self._grid = columns_grid(n_rows, c, spec.dtype)
         self._n_elems, self._n_images, self._n_at_once = n_rows * c, n, lrn_images(spec.in_shape, spec.dtype)
 
@@ -113,13 +112,14 @@ class Lrn:
         (scale,) = arena.take((self._n_at_once * an_image, wide(self._dtype)))
         for start in range(0, self._n_images, max(self._n_at_once, 1)):
             n_images = min(self._n_at_once, self._n_images - start)
-            part = [a.reshape(-1)[start * an_image:(start + n_images) * an_image] for a in (x, y, gy, gx)]
+            part = [a.reshape(-1)[start * an_image:(start + n_images) * an_image]
+                    for a in ((x, y, gy, gx) if self.reads_y else (x, gy, gx))]
             self._run(f"{self._name}_scale", n_images, part[0], scale, self._half, *self._sum_numbers)
             self._run(f"{self._name}_back", n_images, *part, scale, self._half, *self._back_numbers)
 
     def _run(self, name: str, n_images: int, *arguments: Any) -> None:
         *spatial, c = self._places
-        counts = tuple(map(np.int32, (n_images, *self._places))) if self._within else (
+        counts = tuple(map(np.int32, (n_images, *self._places))) if self.reads_y else (
             np.int64(n_images * prod(spatial)), np.int32(c))
         if self._n_elems:
             kernel("lrn", name, self._dtype)(*self._grid, (*arguments, *counts))

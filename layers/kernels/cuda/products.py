@@ -10,9 +10,11 @@ import numpy as np
 
 from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cuda.cublas import Matrix, columns, matrix, multiply
+from scaffe.layers.kernels.cuda.deferred import Work
 from scaffe.layers.kernels.cuda.elementwise import convert
 from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, run_flat, wide
 from scaffe.layers.kernels.extents import expect_elems, row_blocks
@@ -47,11 +49,12 @@ class Weights:
         run_flat("conversion", "weights_channels_last", self._dtype, w.size, (w, out, *self._counts),
                  other=np.dtype(w.dtype), per_thread=1)
 
-    def bring_back(self, gradient: Any, gw: Any, overwrite: bool) -> None:
-        """Add a gradient in the kernels' order, of any type, to gw in Caffe's order, or write it if ``overwrite``."""
+    def bring_back(self, gradient: Any, gw: Any, overwrite: bool, waits: bool = False) -> None:
+        """Add a gradient in the kernels' order, of any type, to gw in Caffe's order, or write it if ``overwrite``.
+        ``waits``: it lies in memory of ``deferred``, so that this may be done later."""
         expect_elems(self._n_elems, gradient, gw)
-        run_flat("conversion", "gradient_in_caffes_order", gw.dtype, gw.size,
-                 (gradient, gw, *self._counts, np.int32(not overwrite)), other=np.dtype(gradient.dtype), per_thread=1)
+        work = Work((gradient, gw), (gw.size, *self._counts, not overwrite), gw, gw.size)
+        deferred.add(deferred.GRADIENTS, work, gw.dtype, np.dtype(gradient.dtype), waits)
 
 
 MOST_COLUMN_BYTES = 256 << 20  # of unfolded images at once

@@ -71,10 +71,13 @@ def _read_repaired(path: str) -> tuple[Any, list[str]]:
 
 
 def upgrade_net_proto_binary(argv: Sequence[str]) -> int:
-    """A .caffemodel of any age in today's form."""
+    """A .caffemodel of any age in today's form.
+
+    Or from and to the other kinds of files of weights.
+    """
     flags = Flags.of(upgrade_net_proto_binary)
-    flags.argument("old", "a .caffemodel")
-    flags.argument("new", "the file to write")
+    flags.argument("old", "a .caffemodel, .caffemodel.h5 or .safetensors")
+    flags.argument("new", "the file to write, of one of these kinds by its ending")
     options = flags.parse(argv)
     if not upgrade_model(options.old, options.new):
         print(f"{options.old} is in today's form already")

@@ -119,8 +119,6 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, 
     together(role.ranks, lambda: _start_from(solver, param, options))
     log_notes(param, role.ranks.n_ranks)
     if tolerates_rank_loss:
-        if solver.net.context.kernels.PLACE == "device":
-            raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
         train_with_recovery(Trainer(solver, role), _rebuilding(strategy, param, options, build),
                 _spawner(role.world.n_ranks, options))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError
@@ -11,6 +12,7 @@ from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 TOGETHER = (Choice.KEEP, Choice.BEHIND, Choice.BETWEEN)  # in memory from forward to backward
 LATE = (Choice.LATE, Choice.BETWEEN)  # from backward to a late update
+PARTLY = (Choice.BEHIND, Choice.LATE)  # moved less often than with MOVE
 
 
 @dataclass
@@ -116,15 +118,31 @@ def least_bytes(iteration: Iteration) -> int:
 Ways = tuple[Choice, ...]
 
 
-def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float) -> list[Choice]:
+@dataclass(frozen=True)
+class Price:
+    """What choices are taken to cost.
+
+    Attributes:
+        ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, BEHIND and LATE.
+        share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
+            none is.
+        counts_idle: whether what counts besides are the seconds by which a move takes longer than its tensor lies idle.
+    """
+
+    ways: Ways
+    share: float
+    counts_idle: bool = False
+
+
+def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, price: Price,
+           start: Sequence[Choice] = ()) -> list[Choice]:
     """Choices that need no more than the limit in any step. Raises MemoryTooSmallError if there are no such choices.
 
     Args:
-        ways: the choices that may be used: MOVE, RECOMPUTE and, beside MOVE, LATE.
-        share: the part of a move's seconds that counts as its cost: 0 if all moves are hidden behind computing, 1 if
-            none is.
+        start: the choices to begin with; none: everything is kept.
     """
-    choices, offloads = [Choice.KEEP] * len(iteration.tensors), _cheapest_first(iteration, bandwidth, ways, share)
+    choices = list(start) or [Choice.KEEP] * len(iteration.tensors)
+    offloads = [each for each in cheapest_first(iteration, bandwidth, price) if choices[each.number] is Choice.KEEP]
     need = needs(iteration, choices)
     while (most := max(need.n_bytes, default=0)) > n_bytes:
         step = need.n_bytes.index(most)
@@ -132,17 +150,17 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         if found is not None:
             choices[found.number] = found.way
             offloads = [each for each in offloads if each.number != found.number or (
-                found.way is Choice.LATE and each.way is not Choice.LATE)]  # which goes beyond it
-        elif not _move_instead(iteration, choices, need, step, ways):
+                found.way in PARTLY and each.way not in PARTLY)]  # which goes beyond it
+        elif not _move_instead(iteration, choices, need, step, price.ways):
             raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
-        if found is not None and found.way is not Choice.RECOMPUTE:
+        if found is not None and found.way in (Choice.MOVE, Choice.LATE):
             need.move(iteration, found.number, found.way)
         else:
             need = needs(iteration, choices)
     return choices
 
 
-class _Offload(NamedTuple):
+class Offload(NamedTuple):
     """A choice that takes a tensor out of memory, in the order in which they are made: at the least cost per byte, and
     of equal ones the longest tensor first."""
 
@@ -153,28 +171,50 @@ class _Offload(NamedTuple):
     way: Choice
 
 
-def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Offload]:
-    found = []
+def cheapest_first(iteration: Iteration, bandwidth: Bandwidth, price: Price) -> list[Offload]:
+    """All ways in which tensors may leave memory, in the order in which ``within`` takes them."""
+    found, starts = list[Offload](), iteration.starts()
     for number, tensor in enumerate(iteration.tensors):
         costs = dict[Choice, float]()
         if tensor.recompute:
             costs[Choice.RECOMPUTE] = iteration.recompute_seconds(number) / max(tensor.n_bytes, 1)
-        for way, n_less in ((Choice.MOVE, 0), *([(Choice.LATE, 1)] if tensor.late and tensor.is_persistent else [])):
-            n_offloads, n_reads = (tensor.n_offloads, tensor.n_visits - n_less) if tensor.is_persistent else (1, 1)
-            costs[way] = share * (n_offloads / bandwidth.out + n_reads / bandwidth.back)
-        found += [_Offload(costs[way], -tensor.n_bytes, number, place, way) for place, way in enumerate(ways)
+        for way in _moves(tensor):
+            n_reads = tensor.n_visits - (way is Choice.LATE) - (way is Choice.BEHIND)
+            n_offloads, n_reads = (tensor.n_offloads, n_reads) if tensor.is_persistent else (1, 1)
+            costs[way] = price.share * (n_offloads / bandwidth.out + n_reads / bandwidth.back)
+            if price.counts_idle:
+                costs[way] += _too_long(tensor, way, starts, bandwidth) / max(tensor.n_bytes, 1)
+        found += [Offload(costs[way], -tensor.n_bytes, number, place, way) for place, way in enumerate(price.ways)
                   if way in costs]
     return sorted(found)
 
 
-def _lies_idle(iteration: Iteration, need: Needs, offloads: _Offload, step: int) -> bool:
+def _moves(tensor: Tensor) -> list[Choice]:
+    late, behind = tensor.is_persistent and tensor.late, tensor.is_persistent and tensor.may_be_offloaded
+    return [Choice.MOVE, *([Choice.LATE] if late else []), *([Choice.BEHIND] if behind else [])]
+
+
+def _too_long(tensor: Tensor, way: Choice, starts: Sequence[float], bandwidth: Bandwidth) -> float:
+    """Seconds by which a tensor's moves, were they alone, take longer than it lies idle."""
+    out, back, uses = tensor.n_bytes / bandwidth.out, tensor.n_bytes / bandwidth.back, tensor.uses
+    if not tensor.is_persistent:
+        return max(0.0, out + back - (starts[uses[-1][0]] - starts[uses[0][-1] + 1])) if len(uses) > 1 else 0.0
+    leaves = [not (way is Choice.BEHIND and before is tensor.forward or way is Choice.LATE and after is tensor.late)
+              for before, after in pairwise(uses)]
+    inside = sum(max(0.0, back - (starts[after[0]] - starts[before[-1] + 1]))
+                 for (before, after), there in zip(pairwise(uses), leaves, strict=True) if there)
+    return inside + max(0.0, out - (starts[-1] - starts[uses[-1][-1] + 1])) + max(0.0, back - starts[uses[0][0]])
+
+
+def _lies_idle(iteration: Iteration, need: Needs, offloads: Offload, step: int) -> bool:
     """Whether a tensor is in memory in a step only for later ones, and would not be with this choice."""
     tensor = iteration.tensors[offloads.number]
     spans = need.spans[offloads.number]
     if tensor.is_persistent:
         stays = [used[0] <= step <= used[-1] for used in tensor.uses]
         between = offloads.way is Choice.LATE and tensor.backward and tensor.backward[0] <= step <= tensor.late[-1]
-        return any(first <= step <= final for first, final in spans) and not any(stays) and not between
+        ahead = offloads.way is Choice.BEHIND and tensor.forward[0] <= step <= tensor.backward[-1]
+        return any(first <= step <= final for first, final in spans) and not any(stays) and not between and not ahead
     if not tensor.forward:
         return False
     first = tensor.backward[0] if tensor.backward else spans[0][1]

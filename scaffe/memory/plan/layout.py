@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf, sqrt
 
 from scaffe.mapped_memory import rounded
 from scaffe.memory.plan.greedy import least_bytes
@@ -171,7 +173,9 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
 
 Fit = tuple[Plan, Layout]
 
-TRIALS_TOGETHER = 12
+CLOSER = 0.97  # of one target of plans, the next, or less
+TARGETS, REFINEMENTS = 12, 2  # targets at most, and further ones between the last two
+NEAR = 1.005  # times the fastest plan without gaps: no more is looked for
 LENT = (0.8, 0.6, 0.4, 0.2, 0.0)  # parts of the free memory that are lent to arrays on their way, if all is too much
 MOVING = ("auto", "move")  # the placements that may move everything
 
@@ -179,29 +183,77 @@ MOVING = ("auto", "move")  # the placements that may move everything
 def fitted_together(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,
                     lay: Lay = in_one_piece) -> tuple[Plan, Layout]:
     """A plan within a limit, and a layout of all tensors in one memory. If gaps between them exceed the limit, tensors
-    on their way are lent less memory, and plans for less are tried; at last one that offloads everything. The fastest
-    is used. Raises MemoryTooSmallError if there is no plan within the limit."""
-    target, found = n_bytes, list[Fit]()
-    for _ in range(TRIALS_TOGETHER):
-        try:
-            plan = place(iteration, target, bandwidth)
-        except MemoryTooSmallError:
-            if target == n_bytes:
-                raise
-            break
-        resident_bytes(iteration, plan, target)
-        layout = lay(iteration, plan, n_bytes)
-        if layout.n_bytes <= n_bytes:
-            found.append((plan, layout))
-            break
-        found += _lending_less(iteration, plan.wanted, (target, n_bytes), bandwidth, lay)
-        target -= max((layout.n_bytes - n_bytes) // 2, 1)
-    if not found and place in [PLACEMENTS[name] for name in MOVING]:
-        found = _lending_less(iteration, [Choice.MOVE] * len(iteration.tensors), (n_bytes, n_bytes), bandwidth, lay)
-    if not found:
+    on their way are lent less memory, and plans for less are tried, for targets in geometric progression until one
+    fits, then for some between that and the one before; at last one that offloads everything. The fastest is used.
+    Raises MemoryTooSmallError if there is no plan within the limit."""
+    search = _Targets(iteration, place, n_bytes, bandwidth, lay)
+    layout = search.tried(n_bytes)
+    with suppress(MemoryTooSmallError):
+        search.descend(layout)
+    if not search.found and place in [PLACEMENTS[name] for name in MOVING]:
+        everything = [Choice.MOVE] * len(iteration.tensors)
+        search.found = _lending_less(iteration, everything, (n_bytes, n_bytes), bandwidth, lay)
+    if not search.found:
         raise MemoryTooSmallError(f"arrays in one piece of memory leave gaps, and need more than the {n_bytes:,} bytes "
                                   "that are left for them")
-    return min(found, key=lambda fit: predict(iteration, fit[0], bandwidth).seconds)
+    return search.best()
+
+
+@dataclass
+class _Targets:
+    """Plans for several targets.
+
+    Attributes:
+        found: those whose tensors lie within the limit.
+        hoped: the least seconds of any plan so far, whether its tensors do or not.
+    """
+
+    iteration: Iteration
+    place: Placement
+    n_bytes: int
+    bandwidth: Bandwidth
+    lay: Lay
+    found: list[Fit] = field(default_factory=list)
+    hoped: float = inf
+
+    def descend(self, layout: Layout) -> None:
+        """Lower the target until its plan fits; then look between the last two. No more is looked for once a plan is
+        nearly as fast as one without gaps. Raises MemoryTooSmallError if there is no plan for a target. ``layout``: of
+        the plan for the whole limit."""
+        above = target = self.n_bytes
+        for _ in range(TARGETS):
+            if layout.n_bytes <= self.n_bytes or self._is_enough():
+                break
+            above, target = target, int(target * min(CLOSER, sqrt(self.n_bytes / layout.n_bytes)))
+            layout = self.tried(target)
+        for _ in range(REFINEMENTS):
+            if self._is_enough():
+                break
+            middle = (target + above) // 2
+            fits = self.tried(middle).n_bytes <= self.n_bytes
+            target, above = (middle, above) if fits else (target, middle)
+
+    def tried(self, target: int) -> Layout:
+        """The layout of a target's plan. If it exceeds the limit, less memory is lent."""
+        plan = self.place(self.iteration, target, self.bandwidth)
+        resident_bytes(self.iteration, plan, target)
+        layout = self.lay(self.iteration, plan, self.n_bytes)
+        self.hoped = min(self.hoped, self._seconds((plan, layout)))
+        if layout.n_bytes <= self.n_bytes:
+            self.found.append((plan, layout))
+        else:
+            limits = target, self.n_bytes
+            self.found += _lending_less(self.iteration, plan.wanted, limits, self.bandwidth, self.lay)
+        return layout
+
+    def best(self) -> Fit:
+        return min(self.found, key=self._seconds)
+
+    def _is_enough(self) -> bool:
+        return bool(self.found) and self._seconds(self.best()) <= NEAR * self.hoped
+
+    def _seconds(self, fit: Fit) -> float:
+        return predict(self.iteration, fit[0], self.bandwidth).seconds
 
 
 def least_together(iteration: Iteration, lay: Lay = in_one_piece) -> int:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from collections.abc import Callable, Collection
 
-from scaffe.memory.plan.greedy import Ways, least_bytes, within
+from scaffe.memory.plan.greedy import Price, Ways, least_bytes, within
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError, Plan
-from scaffe.memory.plan.schedule import least_seconds, placed, predict, schedule, visits_within
-from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
+from scaffe.memory.plan.schedule import schedule
+from scaffe.memory.plan.search import Search
+from scaffe.memory.problem.iteration import Bandwidth, Iteration
 
 
 def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
@@ -53,102 +51,44 @@ def _peak(iteration: Iteration, stays: Collection[int]) -> tuple[int, int]:
     return most, n_bytes.index(most) if n_bytes else 0
 
 
-MOST_DRAWN, MOST_IN_VAIN = 2000, 600  # changes that are tried, and those in a row that gain nothing
-MOST_VISITS = 200_000  # changes times tensors: the time to judge a change grows with the number of tensors
-MOST_CHANGED = 3  # tensors at once: one may have to be offloaded for what another gains
-ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
-ROUNDED = 1 - 1e-9  # of a lower bound, for sums that are rounded in another order
-TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, by the memory's speed
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search among the choices that keep within a limit."""
-
-    iteration: Iteration
-    n_bytes: int
-    bandwidth: Bandwidth
-    judged: set[tuple[Choice, ...]] = field(default_factory=set)
-
-    def seconds(self, choices: Sequence[Choice], below: float = inf) -> float:
-        """Seconds of an iteration with these choices, and the toll of its moves; infinite if they do not fit.
-
-        Where ``below`` is given, choices that cannot take less are infinite, too: a lower bound says so before they are
-        placed, or they were judged in an earlier call. ``below`` only falls from call to call.
-        """
-        if below < inf:
-            n_judged = len(self.judged)
-            self.judged.add(tuple(choices))
-            if len(self.judged) == n_judged:
-                return inf
-        try:
-            visits = visits_within(self.iteration, choices, self.n_bytes)
-        except MemoryTooSmallError:
-            return inf
-        least, moving = least_seconds(self.iteration, visits, self.bandwidth)
-        if (least + TOLL * moving) * ROUNDED >= below:
-            return inf
-        plan = placed(self.iteration, choices, visits, self.n_bytes, self.bandwidth)
-        found = predict(self.iteration, plan, self.bandwidth)
-        return found.seconds + TOLL * (found.offloaded / self.bandwidth.out + found.fetched / self.bandwidth.back)
-
-    def improved(self, choices: Sequence[Choice]) -> list[Choice]:
-        """Change the choices of a few tensors at a time, drawn at random, and keep what makes the iteration shorter
-        (random descent). Equal inputs have equal draws, and so equal choices."""
-        draw, best, found, in_vain = random.Random(0), self.seconds(choices), list(choices), 0
-        enough = sum(self.iteration.seconds) * ENOUGH
-        free = [(number, _choices_of(tensor)) for number, tensor in enumerate(self.iteration.tensors)
-                if tensor.forward or tensor.is_persistent]
-        for _ in range(min(MOST_DRAWN, MOST_VISITS // len(self.iteration.tensors)) if free else 0):
-            if best <= enough or in_vain == MOST_IN_VAIN:
-                break
-            trial = list(found)
-            for number, able in draw.choices(free, k=draw.randint(1, MOST_CHANGED)):
-                trial[number] = draw.choice(able)
-            seconds, in_vain = self.seconds(trial, best), in_vain + 1
-            if seconds < best:
-                best, found, in_vain = seconds, trial, 0
-        return found
-
-
-def _choices_of(tensor: Tensor) -> list[Choice]:
-    found = [Choice.KEEP, Choice.MOVE]
-    if tensor.recompute is not None:
-        found.append(Choice.RECOMPUTE)
-    if tensor.is_persistent and tensor.may_be_offloaded:
-        found.append(Choice.BEHIND)
-    if tensor.is_persistent and tensor.late:
-        found += [Choice.LATE, Choice.BETWEEN]
-    return found
-
-
-LATE_OR_MOVE: Ways = (Choice.LATE, Choice.MOVE)
-SHARES = (0.0, 0.1, 0.3, 1.0)
+MOVING: Ways = (Choice.LATE, Choice.MOVE)
+LATE_OR_MOVE = Price(MOVING, 1.0)
+RECOMPUTING = Price((Choice.RECOMPUTE,), 1.0)
+SHARES = (0.0, 0.1, 0.3, 1.0)  # from all moves are hidden to none is
+PRICES = tuple(Price((*ways, Choice.RECOMPUTE), share) for ways in ((Choice.MOVE,), MOVING) for share in SHARES)
+WHILE_IDLE = tuple(Price((Choice.BEHIND, *MOVING, Choice.RECOMPUTE), share, counts_idle=True) for share in SHARES)
 
 
 def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Offload or recompute, tensor by tensor, whichever takes less time that computing does not hide.
 
     Recomputing is Chen et al.'s (2016). Which tensor is better offloaded is decided as in Capuchin (ASPLOS 2020), by
-    what the predicted iteration gains: first greedily, then by trying other choices of a few tensors at a time.
+    what the predicted iteration gains: first greedily, from everything in memory and from checkpoints alone, then by
+    trying other choices of a few tensors at a time.
     """
     least = least_bytes(iteration)
     if least > n_bytes:
         raise MemoryTooSmallError(f"{n_bytes:,} bytes for activations are too few; the least are {least:,}")
     search = Search(iteration, n_bytes, bandwidth)
-    best = min((within(iteration, n_bytes, bandwidth, (*moving, Choice.RECOMPUTE), share)
-                for moving in ((Choice.MOVE,), LATE_OR_MOVE) for share in SHARES), key=search.seconds)
+    best = min((within(iteration, n_bytes, bandwidth, price) for price in PRICES), key=search.seconds)
+    if not search.is_enough(best):
+        best = min((best, *search.found(WHILE_IDLE)), key=search.seconds)
     return schedule(iteration, search.improved(best), n_bytes, bandwidth)
 
 
 def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Offload whatever does not fit; recompute nothing."""
-    return schedule(iteration, within(iteration, n_bytes, bandwidth, LATE_OR_MOVE, 1.0), n_bytes, bandwidth)
+    return schedule(iteration, within(iteration, n_bytes, bandwidth, LATE_OR_MOVE), n_bytes, bandwidth)
 
 
 def recompute(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Recompute whatever does not fit; offload nothing."""
-    return schedule(iteration, within(iteration, n_bytes, bandwidth, (Choice.RECOMPUTE,), 1.0), n_bytes, bandwidth)
+    search = Search(iteration, n_bytes, bandwidth)
+    found = search.found((RECOMPUTING,))
+    if not found:
+        raise MemoryTooSmallError(f"no choice of what is recomputed needs less than the {n_bytes:,} bytes that are "
+                                  "left for activations")
+    return schedule(iteration, min(found, key=search.seconds), n_bytes, bandwidth)
 
 
 def geeps(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 from scaffe.memory.plan.greedy import Needs, needs
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 
 MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
-MARGIN = 1.25  # moves may take so much longer than estimated before a step waits
+MARGINS = (1.0, 1.25)  # of moves' seconds: memory is lent for what they are estimated to take, then for some more
 
 
 @dataclass
@@ -78,8 +78,11 @@ def placed(iteration: Iteration, choices: Sequence[Choice], found: Visits, n_byt
     """``schedule`` once the stays are known."""
     need, visits = found
     free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
-    _place_offloads(iteration, visits, free, bandwidth)
-    _place_fetches(iteration, visits, free, bandwidth)
+    for visit in visits:
+        visit.begins, visit.gone = visit.first, visit.final + 1
+    for margin in MARGINS:
+        _place_offloads(iteration, visits, free, bandwidth, margin)
+        _place_fetches(iteration, visits, free, bandwidth, margin)
     return _plan(iteration, choices, need, visits)
 
 
@@ -101,19 +104,21 @@ def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number
     return found
 
 
-def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
+def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth,
+                    margin: float) -> None:
     """Set the steps before which memory must be free: as late as offloads are done by then."""
     starts, done = iteration.starts(), 0.0
     for visit in sorted((each for each in visits if each.offloads), key=lambda each: each.final):
-        n_bytes, step = iteration.tensors[visit.number].n_bytes, visit.final + 1
-        done = max(done, starts[step]) + MARGIN * n_bytes / bandwidth.out
+        n_bytes, step = iteration.tensors[visit.number].n_bytes, max(visit.final + 1, visit.gone)
+        done = max(done, starts[visit.final + 1]) + margin * n_bytes / bandwidth.out
         while step < visit.until and starts[step] < done and free[step] >= n_bytes:
             free[step] -= n_bytes
             step += 1
         visit.gone = step
 
 
-def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
+def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth,
+                   margin: float) -> None:
     """Set the steps before which fetches begin: early enough for their tensors' first use."""
     starts, latest, begin = iteration.starts(), float("inf"), []
     for i, visit in enumerate(visits):
@@ -122,11 +127,11 @@ def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[in
             visit.not_before = max(visit.not_before, before.gone, before.final + 1)
     order = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
     for visit in reversed(order):  # the last moment at which each may begin, one after another
-        n_seconds = MARGIN * iteration.tensors[visit.number].n_bytes / bandwidth.back
+        n_seconds = margin * iteration.tensors[visit.number].n_bytes / bandwidth.back
         latest = min(latest, starts[visit.first]) - n_seconds
         begin.append(latest)
     for visit, moment in zip(order, reversed(begin), strict=True):
-        n_bytes, step = iteration.tensors[visit.number].n_bytes, visit.first
+        n_bytes, step = iteration.tensors[visit.number].n_bytes, visit.begins
         while step > visit.not_before and starts[step] > moment and free[step - 1] >= n_bytes:
             step -= 1
             free[step] -= n_bytes
@@ -134,6 +139,9 @@ def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[in
             free[step] += n_bytes
             step += 1
         visit.begins = step
+    for before, visit in pairwise(visits):
+        if before.number == visit.number and visit.fetches:
+            before.until = visit.begins
 
 
 def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: Sequence[_Visit]) -> Plan:

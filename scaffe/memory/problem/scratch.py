@@ -10,9 +10,11 @@ from typing import Any
 
 from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.fully_connected.inner_product import InnerProduct
+from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import AHEAD_BYTES, Part, arena, together
 from scaffe.layers.kernels.cuda.channels import norm_parts, parts_of
 from scaffe.layers.kernels.cuda.cudnn import estimate
+from scaffe.layers.kernels.cuda.deferred import MOST_BYTES
 from scaffe.layers.kernels.cuda.launch import BLOCKS_PER_MULTIPROCESSOR, most_blocks, wide
 from scaffe.layers.kernels.cuda.pooling_lrn import lrn_images
 from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, NormPasses, NormSpec
@@ -63,10 +65,20 @@ def scratch_bytes(net: Net, card: Card, backward: bool = True) -> int:
     return max(map(together, takes), default=0)
 
 
+def waiting_bytes(net: Net) -> int:
+    """The most bytes that convolutions' gradients of weights take in training until one launch brings them to Caffe's
+    order, where nothing moves."""
+    taken = sum(together([(node.layer.spec.weight_shape, node.layer.spec.dtype)]) for node in net.nodes
+                if isinstance(node.layer, (Convolution, Deconvolution)) and node.needs_backward
+                and node.layer.param_propagate_down[0])
+    return min(taken, MOST_BYTES)
+
+
 def reserve_scratch(net: Net, backward: bool = True) -> int:
-    """Build the plans of the passes of a net on the current device, and take the arena in which they run. Returns
-    ``held_bytes``."""
+    """Build the plans of the passes of a net on the current device, and take the arena in which they run; what they
+    were timed on goes back. Returns ``held_bytes``."""
     arena.reserve((scratch_bytes(net, this_card(), backward), "u1"))
+    device.give_back()
     return held_bytes()
 
 
@@ -88,7 +100,7 @@ def _takes(node: Node, card: Card, backward: bool) -> Iterator[tuple[Part, ...]]
     elif isinstance(layer, InnerProduct):
         yield from _narrowed_weights(layer)
         yield from _bias_gradient(node, card, wanted)
-    elif isinstance(layer, BatchNorm):
+    elif isinstance(layer, BatchNorm) and layer.spec is not None:
         yield from card.norm(layer.spec, layer.passes(node.bottoms, node.tops, wanted))
     elif isinstance(layer, BN):
         yield norm_parts(NormSpec(node.bottoms[0].shape, 0.0, 0.0, node.bottoms[0].dtype), card.n_blocks)

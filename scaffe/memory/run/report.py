@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.layers.normalization.lrn import Lrn
 from scaffe.layers.vision.pooling import Pooling
 from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.mapped_memory import inner, rounded
@@ -25,7 +24,7 @@ from scaffe.memory.problem.activations import minimize_saved_activations, reduce
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
-from scaffe.memory.problem.scratch import Card, described_card, taken_bytes
+from scaffe.memory.problem.scratch import Card, described_card, taken_bytes, waiting_bytes
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.net import Net
@@ -34,7 +33,7 @@ from scaffe.nets.steps import Steps
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
 LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
-DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
+DEVICES_READ_TOPS: dict[type, bool] = {Pooling: False}  # in backward, unlike the host's layers
 N_MULTIPROCESSORS = 132  # an H100's, and an H200's
 N_HISTORIES = 1  # of the update rule: SGD's
 PAGE_BYTES = 2 << 20  # of such cards, and later ones
@@ -97,7 +96,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: Card | None = N
     fuse_layers(net, backward=True)
     for node in net.nodes:
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
-    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card)
+    whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, card) + waiting_bytes(net)
     limit = n_bytes(memory, whole)
     if limit < whole:
         use_sign_masks(net)

@@ -84,7 +84,7 @@ class Trainer(RecoverableRank):
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
         place, params = part.interval, self.solver.net.params
         if given is not None:
-            params.data[place] = given[0]
+            params.data[place] = self.solver.net.context.kernels.to_device(given[0])
         self.world.bcast(params.data[place], root)
         for index in range(progress.n_histories if part.is_whole else 0):
             values = np.zeros(place.stop - place.start, params.dtype) if given is None else given[1][index]

@@ -46,7 +46,7 @@ def look_up(name: str, algorithm: str, communicator: Communicator, on_device: bo
 
 
 def choose_strategy(topology: Topology, can_scatter: bool = True, links: Links | None = None) -> str:
-    """The name of the strategy that was fastest on such ranks (measurements of CPUs: docs/overlap.md).
+    """The name of the strategy that was fastest on such ranks (measured on CPUs: docs/benchmarks.md).
 
     On one node of CPUs gradients are summed in shared memory by the cores that compute, and overlap gains nothing:
     sc-b (a rank alone sends nothing). Across nodes, and between GPUs of one node, sc-rs: each of P ranks sends, and

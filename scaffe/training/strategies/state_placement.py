@@ -115,14 +115,18 @@ class ReplicatedState:
         """Send the sums of what this rank owns, and get those of which it keeps a copy. Called by all ranks."""
         if not any(pieces for _, pieces in (*self._comes, *self._goes)):
             return
-        diff, messages = self._replica.net.params.diff, self._replica.communicator.messages
+        net, messages = self._replica.net, self._replica.communicator.messages
+        diff, kernels = net.params.diff, net.context.kernels
         with self._replica.timers("communication"):
-            under_way = [messages.irecv(diff[piece], rank, tag)
-                         for rank, pieces in self._comes for tag, piece in enumerate(pieces)]
-            under_way += [messages.isend(diff[piece], rank, tag)
+            coming = [(rank, tag, piece, kernels.to_host(diff[piece]))
+                      for rank, pieces in self._comes for tag, piece in enumerate(pieces)]
+            under_way = [messages.irecv(values, rank, tag) for rank, tag, _, values in coming]
+            under_way += [messages.isend(kernels.to_host(diff[piece]), rank, tag)
                           for rank, pieces in self._goes for tag, piece in enumerate(pieces)]
             for message in under_way:
                 message.wait()
+            for _, _, piece, values in coming if is_device(kernels) else ():
+                diff[piece] = kernels.to_device(values)  # messages are host memory's
 
 
 def _shares_memory(replica: Replica) -> bool:

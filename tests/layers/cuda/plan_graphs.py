@@ -24,6 +24,7 @@ import numpy as np
 from scaffe.layers.kernels.cuda.cudnn import batch_norm as norms
 from scaffe.layers.kernels.cuda.cudnn import convolution as convolutions
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
+from scaffe.layers.kernels.cuda.cudnn.summed_gradient import SumKey
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.cuda import benchmark_graphs
 
@@ -55,6 +56,11 @@ NORMS = {  # shapes that cuDNN has an engine for, and whether ReLU follows
     "ResNet bn_conv1": ((256, 64, 112, 112), True), "ResNet shortcut": ((256, 256, 56, 56), False),
     "ResNet last": ((32, 2048, 7, 7), True), "rows": ((128, 1000), True), "five axes": ((2, 16, 4, 5, 6), True),
 }
+SUMS = {  # gradients by data with others added; how many, and whether ReLU's backward follows
+    "ResNet res2b": ((256, 256, 56, 56), 64, (1, 1), (1, 1), 1, True),
+    "ResNet res3a": ((256, 256, 56, 56), 128, (1, 1), (2, 2), 1, True),
+    "GoogLeNet inception_3a": ((256, 192, 28, 28), 64, (1, 1), (1, 1), 3, False),
+}
 REFUSED = {"odd channels": norms.NormKey(norms.FORWARD, (2, 6, 3, 4), DTYPES[0], 1e-5, True),
            "odd channels, backward": norms.NormKey(norms.BACKWARD, (2, 6, 3, 4), DTYPES[0], 1e-5, True),
            "a sum without ReLU": norms.NormKey(norms.FORWARD, (2, 8, 3, 4), DTYPES[0], 1e-5, False, True)}
@@ -68,6 +74,10 @@ def every_graph() -> Iterator[tuple[str, Any]]:
                 spec = convolutions.widened(ConvSpec(*shape, False, np.dtype(dtype)))
                 yield f"{name}, {np.dtype(dtype).name}{', TF32' if tf32 else ''}, {kind}", convolutions.ConvKey(
                     kind, spec, tf32)
+    for name, (*shape, stride, n_addends, masks) in SUMS.items():
+        for dtype, tf32 in PRECISIONS[1:]:  # tensor cores alone
+            spec = ConvSpec(*shape, stride, (0, 0), (1, 1), 1, False, np.dtype(dtype))
+            yield f"{name}, {np.dtype(dtype).name}, with a sum", SumKey(spec, tf32, n_addends, masks)
     for name, (shape, relu) in NORMS.items():
         for dtype in DTYPES:
             for kind in (norms.FORWARD, norms.BACKWARD):
@@ -77,11 +87,12 @@ def every_graph() -> Iterator[tuple[str, Any]]:
 
 
 def plan(name: str, key: Any, place: dict[str, Any]) -> str:
-    """One line: what came of a graph. Norms' kernels are made from source, which wants a driver in the end."""
+    """One line: what came of a graph. Kernels of norms and sums are made from source, which wants a driver in the
+    end."""
     graph = graphs.make_graph(key, **place)
     graphs.plan_graph(graph, key)
     line = f"{name}: {graph.get_execution_plan_count()} plans, "
-    if not isinstance(key, norms.NormKey):
+    if not key.compiles:
         return f"{line}built {len(plans.build_plans(graph))}"
     try:
         graph.build_plan_at_index(0)

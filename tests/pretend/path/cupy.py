@@ -1,12 +1,15 @@
 """With this folder on PYTHONPATH, `import cupy` in a process of its own is the pretend module, open to other ranks.
 
-Behind it, nvidia.nvimgcodec is the pretend one, too.
+Behind it, nvidia.nvimgcodec and CUDA's driver are the pretend ones, too.
 """
 
 import sys
+from functools import cache
 
-from tests.pretend import make, nvimgcodec, pool
+from scaffe.layers.kernels import driver as driver_door
+from tests.pretend import driver, make, nvimgcodec, pool
 
 pool.Settings.shared = True
+driver_door.library = cache(driver.Driver)
 sys.modules.update(make())
 sys.modules["nvidia.nvimgcodec"] = nvimgcodec.module()

@@ -109,6 +109,7 @@ FILES = [  # kind, read, written, the test
     ("solver prototxt, old ones with solver_type too", "yes", "today's", "scaffe/cli/test_upgrade_commands.py"),
     (".caffemodel, of all three generations", "yes", "today's", "scaffe/files/test_files.py"),
     (".caffemodel.h5", "yes", "yes", "scaffe/files/test_files.py"),
+    (".safetensors: weights", "yes", "yes", "scaffe/files/test_safetensors.py"),
     (".solverstate", "yes", "yes, with random streams and checksums that Caffe passes over",
      "scaffe/files/test_files.py"),
     (".solverstate.h5", "yes", "yes", "scaffe/files/test_files.py"),

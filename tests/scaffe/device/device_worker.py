@@ -27,6 +27,7 @@ from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.strategies import look_up
 from tests import pretend
+from tests.pretend import nccl
 from tests.scaffe import masked
 from tests.scaffe.training.strategies_worker import NET, SOLVER
 
@@ -39,6 +40,8 @@ PARTS = {  # downpour with one replica all the time: bits
              ("sc-rs", "auto", "500", ""), ("ssp", "auto", "0", ""), ("downpour", "auto", "0", ADAGRAD)],
     "more": [("sc-obr", "auto", "500", ""), ("sc-obr", "CB-2", "0", ""), ("sc-obr", "auto", "500", ADAGRAD),
              ("ssp", "auto", "500", ADAM), ("ssp", "auto", "0", PLAIN), ("downpour", "auto", "500", PLAIN)],
+    "nccl": [("sc-b", "nccl", "auto", ""), ("sc-ob", "nccl", "0", ""), ("sc-obr", "nccl", "500", ADAM),
+             ("sc-rs", "nccl", "500", "")],
 }
 """Runs: strategy, algorithm, bucket, what is merged into the solver."""
 
@@ -99,7 +102,7 @@ def main() -> None:
     rows = []
     for run in (run for part in sys.argv[1:] for run in PARTS[part]):
         strategy, reduce, bucket, rule = run
-        expected = train(strategy, reduce, bucket, "", rule)
+        expected = train(strategy, reduce.replace("nccl", "auto"), bucket, "", rule)
         with late():
             rows.append({"run": run, "cpu": expected, "device": train(strategy, reduce, bucket, "all", rule)})
     with tempfile.TemporaryDirectory() as folder, late():
@@ -113,5 +116,7 @@ def main() -> None:
 if __name__ == "__main__":
     if not REAL:
         sys.modules.update(pretend.make())
+        nccl.install()
+        pretend.device.Settings.n_devices = 2 if "nccl" in sys.argv else 1  # NCCL wants one for each rank
         pretend.pool.Settings.shared = os.environ.get("SCAFFE_CUDA_IPC") != "0"
     main()

@@ -33,6 +33,7 @@ REFUSAL = r"this net trains in ([\d,]+) at least, of which ([\d,]+) cannot move"
 @pytest.fixture(params=[True, False], ids=["cudnn", "ours"])
 def with_cudnn(request: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cublas.precision, "tf32", False)  # which commands set
     pretend.install(monkeypatch, with_cudnn=request.param)
     for cached in (cudnn_graphs.frontend, cudnn_plans.build, cublas.cublas):
         cached.cache_clear()

@@ -13,8 +13,10 @@ from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.memory.problem import activations
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from tests import pretend
@@ -23,6 +25,7 @@ REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
 N_ITERATIONS = 6
 late = contextlib.nullcontext if REAL else pretend.deferring
+each_alone = deferred.deferring
 
 
 def unit(name: str, bottom: str, relu: bool, kernel: int = 3) -> str:
@@ -96,5 +99,34 @@ def test_a_residual_net_trains_as_on_the_cpu(with_cudnn: bool, precision: str, t
     if with_cudnn and not REAL:
         one_pass = {"batchnorm", "batchnorm+relu", "batchnorm+add+relu", "batchnorm_backward",
                     "batchnorm_inference+relu_backward+batchnorm_backward"}
+        one_pass |= {"conv_dgrad+add", "conv_dgrad+add+relu_backward"} if precision == "bf16" else set()
         assert one_pass <= set(pygraph.log)
         assert all(pygraph.log.count(name) >= 3 for name in one_pass)  # until they are recorded
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_work_of_many_layers_at_once_has_the_bits_of_each_by_itself(monkeypatch, with_cudnn: bool,
+                                                                    precision: str) -> None:
+    """In recordings, too: six iterations, of which the last four are launched as a whole."""
+    together = train("0", precision)
+    n_together = []
+    monkeypatch.setattr(deferred, "deferring", lambda wanted=True: (n_together.append(wanted), each_alone(False))[1])
+    alone = train("0", precision)
+    assert any(n_together)
+    assert together[0] == alone[0]
+    np.testing.assert_array_equal(together[1].view(np.uint32), alone[1].view(np.uint32))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: bool, precision: str) -> None:
+    """The same bits in float32; in bfloat16, where the sum is rounded once instead of twice, as near as that."""
+    joined = train("0", precision)
+    called = []
+    monkeypatch.setattr(activations, "join_sums", called.append)
+    apart = train("0", precision)
+    assert called
+    if precision == "fp32" or not with_cudnn:
+        np.testing.assert_array_equal(joined[1].view(np.uint32), apart[1].view(np.uint32))
+    else:
+        assert np.abs(joined[1] - apart[1]).max() > 0
+        np.testing.assert_allclose(joined[0], apart[0], rtol=0.01)

@@ -162,7 +162,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 
 
 def test_summary_plans_for_a_gpu_with_the_arrays_that_it_has():
-    """Without the pooling's output, which here backward does not read, and with LRN's, which it does."""
+    """Without the pooling's output, which here backward does not read."""
     on_host, net = (build_net(graph.prepare(text_format.Parse(POOLED, caffe_pb2.NetParameter()), 0),
                               Context(0, kernels, np.dtype(np.float32), Stream(1))) for kernels in (cpu, cuda))
     fuse_layers(net, backward=True)
@@ -171,7 +171,7 @@ def test_summary_plans_for_a_gpu_with_the_arrays_that_it_has():
                                            forecast_on_gpu(on_host, "100%", "auto").iteration.tensors))
     assert found == expected
     of_data = {name: backward for name, _, forward, backward in found if forward}
-    assert of_data["p"] == (9,) and of_data["n"] == (8, 9)  # LRN's backward is step 9, the inner product's 8
+    assert of_data["p"] == (9,) and of_data["n"] == (8,)  # LRN's backward is step 9, the inner product's 8
 
 
 def everything_moves(iteration, n_bytes, bandwidth):

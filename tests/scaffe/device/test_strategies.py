@@ -16,11 +16,20 @@ needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing(
 pytestmark = [pytest.mark.mpi_job, needs_device]
 
 
+ELSEWHERE = pytest.mark.skipif(REAL, reason="in tests/gpu/test_ranks_nccl.py, which tells NCCL to share the card")
+
+
 @pytest.mark.parametrize(("ipc", "parts"), [
-    pytest.param("1", ["each"], id="ipc"), pytest.param("1", ["more"], id="ipc, more", marks=pytest.mark.thorough),
+    pytest.param("1", ["each"], id="ipc"), pytest.param("1", ["nccl"], id="nccl", marks=ELSEWHERE),
+    pytest.param("1", ["more"], id="ipc, more", marks=pytest.mark.thorough),
     pytest.param("0", ["each", "more"], id="staged", marks=pytest.mark.thorough)])
 def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc, parts):
-    result = job(2, [str(Path(__file__).with_name("device_worker.py")), *parts], SCAFFE_CUDA_IPC=ipc)
+    check(parts, SCAFFE_CUDA_IPC=ipc)
+
+
+def check(parts, **environment):
+    """Two ranks train in these ways, on the CPU and on a device."""
+    result = job(2, [str(Path(__file__).with_name("device_worker.py")), *parts], **environment)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     found = json.loads(result.stdout)
     assert found["resumes"]
@@ -28,7 +37,7 @@ def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc, parts):
         assert each["same"]
         assert len(set(each["factors"])) == 1
         assert each["factors"][0] < 2**12
-    assert len(found["rows"]) == 6 * len(parts)
+    assert len(found["rows"]) == sum(4 if part == "nccl" else 6 for part in parts)
     for row in found["rows"]:
         assert row["device"]["same"], row["run"]
         for kind in ("weights", "histories"):

@@ -134,3 +134,24 @@ def test_a_net_goes_out_and_in(tmp_path, monkeypatch, capsys):
         assert same == (other in others)
     for kind in ("safetensors", "caffemodel"):
         assert cli.main(["extract_features", f"w.{kind}", "small.prototxt", "ip", f"{kind}_db", "1", "lmdb"]) == 0
+
+
+@pytest.mark.parametrize("way", [("a.safetensors", "b.caffemodel"),
+                                 ("a.safetensors", "b.caffemodel.h5", "c.caffemodel")])
+def test_files_of_one_kind_become_another(tmp_path, monkeypatch, way):
+    monkeypatch.chdir(tmp_path)
+    blobs = [np.random.default_rng(2).random(shape, np.float32) for shape in ((3, 2), (3,))]
+    write_model("first.caffemodel", "n", [stored("a/b", *blobs), stored("none"), stored("c", blobs[1])])
+    for old, new in zip(("first.caffemodel", *way), way):
+        assert cli.main(["upgrade_net_proto_binary", old, new]) == 0
+    found = {name: layer for name, _, layer in read_model(way[-1]) if layer}
+    assert list(found) == ["a/b", "c"]
+    assert all((mine == theirs).all() for mine, theirs in zip([*found["a/b"], *found["c"]], [*blobs, blobs[1]]))
+
+
+def test_blobs_that_another_layer_owns_need_the_net(tmp_path, capsys):
+    blob = np.ones(2, np.float32)
+    write_model(tmp_path / "a.safetensors", "n", [stored("a", blob), stored("twin", blob, blob, shared={0})])
+    assert cli.main(["upgrade_net_proto_binary", str(tmp_path / "a.safetensors"), str(tmp_path / "b.caffemodel")]) == 1
+    assert "layer 'twin' has blobs that another layer owns" in capsys.readouterr().err
+    assert not (tmp_path / "b.caffemodel").exists()

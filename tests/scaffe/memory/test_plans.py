@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scaffe.mapped_memory import rounded
-from scaffe.memory.plan import placements
+from scaffe.memory.plan import search
 from scaffe.memory.plan.greedy import least_bytes, needs
 from scaffe.memory.plan.layout import arrangement, fitted, occupied
 from scaffe.memory.plan.placements import PLACEMENTS, pinned
@@ -195,7 +195,7 @@ def test_arrays_that_are_in_memory_together_do_not_overlap(seed, late):
 
 
 def test_plans_fit_with_the_gaps_of_their_arena_or_lie_apart(monkeypatch):
-    monkeypatch.setattr(placements, "MOST_DRAWN", 60)  # whichever plan it is
+    monkeypatch.setattr(search, "MOST_DRAWN", 60)  # whichever plan it is
     seen = set()
     for seed in range(300, 312):
         small = with_state(random_iteration(seed), seed)
@@ -353,8 +353,7 @@ def test_a_prediction_counts_every_wait():
 def test_a_search_among_more_arrays_tries_fewer_changes(monkeypatch, n_layers):
     """All together are to take seconds: one change takes as much longer as there are more arrays."""
     iteration, tried = chain(n_layers), []
-    monkeypatch.setattr(placements, "MOST_VISITS", 4000)
-    monkeypatch.setattr(placements, "MOST_IN_VAIN", 4000)
-    monkeypatch.setattr(placements.Search, "seconds", lambda self, choices, below=0.0: tried.append(choices) or 1e9)
-    placements.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.tensors))
+    monkeypatch.setattr(search, "MOST_VISITS", 4000)
+    monkeypatch.setattr(search.Search, "seconds", lambda self, choices, below=0.0: tried.append(choices) or 1e9)
+    search.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.tensors))
     assert len(tried) == 1 + 4000 // len(iteration.tensors)

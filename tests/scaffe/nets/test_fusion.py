@@ -315,6 +315,50 @@ def test_a_sum_behind_batch_norm_is_in_its_pass(order: str, scale: str, relu: st
     close([np.array(unseen.forward())], [np.array(seen.forward())])
 
 
+class SumsByNumPy:
+    """A convolution's plan that can add other gradients to its own."""
+
+    def __init__(self, plan) -> None:
+        self._plan = plan
+
+    def __getattr__(self, name: str):
+        return getattr(self._plan, name)
+
+    def backward_data_sum(self, gy, w, gx, addends, signs=None) -> None:
+        self._plan.backward_data(gy, w, gx)
+        gx += sum(addends)
+        if signs is not None:
+            gx[...] = np.where(signs > 0, gx, 0)
+
+
+@pytest.mark.parametrize("order", ["short first", "short last"])
+def test_a_convolution_writes_the_sum_of_a_splits_gradients(monkeypatch, order: str) -> None:
+    """The convolution whose backward is the last: of the first split the shortcut's, of the second the block's own."""
+    plain = build(residual(order))
+    make = cpu.convolution
+    monkeypatch.setattr(cpu, "convolution", lambda spec: SumsByNumPy(make(spec)))
+    net = build(residual(order))
+    expected = passes(plain, 3)
+    reuse_activations(net, backward=True)
+    splits = [node for node in net.nodes if node.param.type == "Split"]
+    assert [node.layer.is_summed for node in splits] == [True, True]
+    summing = [node.name for node in net.nodes if getattr(node.layer, "_addends", ())]
+    assert summing == ["short", "q_conv"]
+    monkeypatch.setattr(cpu, "add_up", lambda *given: pytest.fail("nobody else adds"))
+    close(passes(net, 3), expected)
+
+
+@pytest.mark.parametrize(("change", "is_summed"), [
+    ("", True), ("propagate_down: false", False)])
+def test_a_split_with_a_reader_that_gives_no_gradient_adds_by_itself(monkeypatch, change: str, is_summed: bool) -> None:
+    make = cpu.convolution
+    monkeypatch.setattr(cpu, "convolution", lambda spec: SumsByNumPy(make(spec)))
+    text = residual("short first").replace('name: "q_conv"', f'name: "q_conv" {change}')
+    net = build(text, force=False)
+    reuse_activations(net, backward=True)
+    assert [node.layer.is_summed for node in net.nodes if node.param.type == "Split"] == [False, is_summed]
+
+
 def test_the_sum_of_gradients_includes_relus_backward(monkeypatch) -> None:
     """The ReLU in front of the second block's split, not the last one, which has no split behind it."""
     net = build(residual("short first"))

@@ -69,6 +69,7 @@ class Calls:
 
     def __init__(self, seed: int, folder: Path, precision: str = "fp32", is_mirrored: bool = False) -> None:
         self.rng, self.values = random.Random(seed), np.random.default_rng(seed)
+        self.sharing = random.Random(seed + 1)
         self.net, self.folder, self.log = RandomNet(self.rng), folder, [f"seed {seed}"]
         self.tolerance, self.is_mirrored = TOLERANCES[precision], is_mirrored or precision != "fp32"
         self.numbers = [0, 0, 0, 1]  # of pairs, as often as they are taken
@@ -157,11 +158,16 @@ class Calls:
         if not self.is_mirrored:
             name = self.rng.choice(self.names)
             self.log.append(name)
-            pair.held.append((pair.view.blobs[name].data, pair.plain.blobs[name].data))
+            pair.held.append((self.array(pair.view.blobs[name]), pair.plain.blobs[name].data))
             if pair.view.params and self.rng.random() < 0.5:
                 name = self.rng.choice(list(pair.view.params))
                 self.log.append(f"{name}[0]")
-                pair.held.append((pair.view.params[name][0].data, pair.plain.node(name).layer.blobs[0].data))
+                pair.held.append((self.array(pair.view.params[name][0]), pair.plain.node(name).layer.blobs[0].data))
+
+    def array(self, blob: Any) -> np.ndarray:
+        """The data's array, or one of the same memory by DLPack, which NumPy before 2.1 cannot write."""
+        shared = np.from_dlpack(blob) if self.sharing.random() < 0.5 else blob.data
+        return shared if shared.flags.writeable else blob.data
 
     # -- writes --------------------------------------------------------------------------------------------
     def write(self, pair: Pair, part: str = "data") -> None:

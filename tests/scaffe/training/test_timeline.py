@@ -174,6 +174,6 @@ def test_a_picture_of_no_time_or_of_too_many_rows_is_refused(tmp_path):
     path.write_text(json.dumps({"traceEvents": spans}))
     with pytest.raises(UserError, match=r"t.json: the trace has no spans between 0.5 and 0.5 ms"):
         plot([str(path), "-start", "0.5", "-end", "0.5"])
-    with pytest.raises(UserError, match=r"1400 x 331\d\d pixels; draw an .svg"):
+    with pytest.raises(UserError, match=r"1220 x 331\d\d pixels; draw an .svg"):
         plot([str(path), "-output", str(tmp_path / "t.png")])
     assert plot([str(path)]) == 0

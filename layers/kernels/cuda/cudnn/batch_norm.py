@@ -136,14 +136,17 @@ class BatchNorm:
         if built is None:
             self._own.backward(x, gy, gx, fused, diffs)
             return
-        workspace, of_scale, of_bias = arena.take(self._workspace(built), self._numbers, self._numbers)
-        arrays = {**self._statistics(), SCALE: self._scale(fused), X: x, GY: gy, GX: gx, OF_SCALE: of_scale,
-                  OF_BIAS: of_bias}
+        workspace, *places = arena.take(self._workspace(built), self._numbers, self._numbers)
+        if diffs.overwrite:
+            own = zip((diffs.scale, diffs.bias), places, strict=True)
+            places = [place if target is None else target for target, place in own]
+        arrays = {**self._statistics(), SCALE: self._scale(fused), X: x, GY: gy, GX: gx,
+                  **dict(zip((OF_SCALE, OF_BIAS), places, strict=True))}
         if fused.slope is not None:
             arrays[BIAS] = self._bias(fused)
         built.run(arrays, workspace)
-        if diffs.scale is not None or diffs.bias is not None:
-            self._own.leave(of_scale, of_bias, diffs)
+        if not diffs.overwrite and (diffs.scale is not None or diffs.bias is not None):
+            self._own.leave(places[0], places[1], diffs)
 
     def _workspace(self, built: Built) -> Part:
         return built.n_workspace_bytes, np.uint8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet
+from scaffe.layers.kernels.cuda.cudnn.summed_gradient import SummedGradient
 from scaffe.layers.kernels.cuda.cudnn.timing import operands
+from scaffe.layers.kernels.cuda.elementwise import add_up
 from scaffe.layers.kernels.cuda.products import Convolution as Products
 from scaffe.layers.kernels.cuda.products import Weights
 from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, Ints
@@ -207,6 +210,26 @@ class Convolution:
         kernels, workspace = arena.take(self._weights.part, _workspace(self._data))
         self._run(self._data, {Y: gy, W: self._weights.laid_out(w, kernels), X: gx}, workspace)
 
+    def backward_data_sum(self, gy: Any, w: Any, gx: Any, addends: Sequence[Any], signs: Any = None) -> None:
+        """See SummingPlan. Half types are rounded once, or twice without a graph for it."""
+        built = None if self._data is None else self._sums.prepare(len(addends), signs is not None)
+        if built is None:
+            self.backward_data(gy, w, gx)
+            add_up([gx, *addends], gx, signs)
+            return
+        kernels, workspace = arena.take(self._weights.part, _workspace(built))
+        self._sums.run(built, gy, self._weights.laid_out(w, kernels), gx, addends, signs, workspace)
+
+    @cached_property
+    def _sums(self) -> SummedGradient:
+        """For weights in the kernels' order, as they are where time is taken."""
+        n_plain_bytes = 0 if self._data is None else self._data.n_workspace_bytes
+        return SummedGradient(widened(replace(self.spec, bias=False)), self._tf32, self._by_data, n_plain_bytes)
+
+    def _by_data(self, gy: Any, kernels: Any, gx: Any, workspace: Any) -> None:
+        if self._data is not None:
+            self._run(self._data, {Y: gy, W: kernels, X: gx}, workspace)
+
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
         if self._by_weights is None:
             self._products.backward_weights(x, gy, gw, gb, overwrite)
@@ -215,9 +238,11 @@ class Convolution:
         for number, part in enumerate(self._micro_batches(self._by_weights, {X: x, Y: gy})):
             is_first = overwrite and not number
             direct = is_first and not self._turns and gw.dtype == self._dtype
-            self._by_weights.run({**part, W: gw if direct else gradient}, workspace)
+            kept = None if direct else deferred.memory(self._gradient)
+            target = gw if direct else gradient if kept is None else kept
+            self._by_weights.run({**part, W: target}, workspace)
             if not direct:
-                self._weights.bring_back(gradient, gw, is_first)
+                self._weights.bring_back(target, gw, is_first, waits=kept is not None)
         if gb is not None:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 

@@ -102,13 +102,22 @@ extern "C" __global__ void finish_training(const T* x, const A* parts, A* mean, 
     add_moments(found, means, variances, factor, fraction, correction, c);
 }
 
-// The same where somebody else has found mean and inverse.
-extern "C" __global__ void add_to_sums(const A* mean, const A* inverse, A* means, A* variances, A* factor, double eps,
-                                       double fraction, double correction, int n_channels) {
-    int c = own_channel();
-    if (c >= n_channels || threadIdx.y) return;
-    double variance = 1 / (double(inverse[c]) * inverse[c]) - eps;
-    add_moments({mean[c], variance > 0 ? variance : 0}, means, variances, factor, fraction, correction, c);
+// The same where somebody else has found mean and inverse. blockIdx.y is the entry (deferred.py).
+struct Sums {
+    const A *mean, *inverse;
+    A *means, *variances, *factor;
+    double eps, fraction, correction;
+    int n_channels;
+};
+struct AllSums { Sums at[56]; };
+
+extern "C" __global__ void add_to_sums(const __grid_constant__ AllSums table) {
+    const Sums& own = table.at[blockIdx.y];
+    for (int c = own_channel(); c < own.n_channels; c += gridDim.x * blockDim.x) {
+        double variance = 1 / (double(own.inverse[c]) * own.inverse[c]) - own.eps;
+        add_moments({own.mean[c], variance > 0 ? variance : 0}, own.means, own.variances, own.factor, own.fraction,
+                    own.correction, c);
+    }
 }
 
 // By the running sums.

@@ -23,15 +23,16 @@ extern "C" __global__ void weights_channels_last(const S* w, T* y, int n_in, int
     }
 }
 
-// (O, K, I) back to (O, I, K): written, or added where keep is 1.
-extern "C" __global__ void gradient_in_caffes_order(const S* g, T* gw, int n_in, int n_places, int keep,
-                                                    long long n_elems) {
-    long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, step = gridDim.x * (long long)blockDim.x;
-    for (long long i = first; i < n_elems; i += step) {
-        long long row = i / n_places;
-        int place = int(i - row * n_places), c = int(row % n_in);
-        auto value = widen(g[(row / n_in * n_places + place) * n_in + c]);
-        gw[i] = Narrowed<T>::of(keep ? widen(gw[i]) + value : value);
+// (O, K, I) back to (O, I, K): written, or added where keep is 1. blockIdx.y is the entry (deferred.py).
+struct Gradient { const S* g; T* gw; int n_elems, n_in, n_places, keep; };
+struct Gradients { Gradient at[64]; };
+
+extern "C" __global__ void gradients_in_caffes_order(const __grid_constant__ Gradients table) {
+    const Gradient own = table.at[blockIdx.y];
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < unsigned(own.n_elems); i += gridDim.x * blockDim.x) {
+        unsigned row = i / own.n_places, place = i - row * own.n_places, c = row % own.n_in;
+        auto value = widen(own.g[(row / own.n_in * own.n_places + place) * own.n_in + c]);
+        own.gw[i] = Narrowed<T>::of(own.keep ? widen(own.gw[i]) + value : value);
     }
 }
 

@@ -74,17 +74,20 @@ extern "C" __global__ void across_scale(const T* x, A* scale, int half, A k, A r
     });
 }
 
-// gx = gy s^-beta - back x (sum in the window of gy y / s).
-extern "C" __global__ void across_back(const T* x, const T* y, const T* gy, T* gx, const A* scale, int half, A back,
-                                       A beta, long long n_rows, int n_channels) {
-    for_packs(n_rows, n_channels, lie_whole(x, y, gy, gx, scale), [&](auto width, long long row, int c) {
+// gx = gy s^-beta - back x (sum in the window of gy y / s), with y as forward wrote it.
+extern "C" __global__ void across_back(const T* x, const T* gy, T* gx, const A* scale, int half, A back, A beta,
+                                       long long n_rows, int n_channels) {
+    for_packs(n_rows, n_channels, lie_whole(x, gy, gx, scale), [&](auto width, long long row, int c) {
         const int W = width.value;
         A sums[W];
         window_sums<W>(c, n_channels, half, sums, [&](auto n, int from, A* out) {
-            auto results = load<n.value>(y + row + from);
+            auto values = load<n.value>(x + row + from);
             auto gradients = load<n.value>(gy + row + from);
             auto s = load<n.value>(scale + row + from);
-            for (int i = 0; i < n.value; i++) out[i] = widen(gradients.at[i]) * widen(results.at[i]) / s.at[i];
+            for (int i = 0; i < n.value; i++) {
+                A y = widen(narrow(widen(values.at[i]) * power(s.at[i], beta)));
+                out[i] = widen(gradients.at[i]) * y / s.at[i];
+            }
         });
         auto values = load<W>(x + row + c);
         auto gradients = load<W>(gy + row + c);

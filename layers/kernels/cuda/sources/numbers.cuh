@@ -8,6 +8,9 @@ typedef Element T;
 #ifdef Other
 typedef Other S;
 #endif
+#ifdef CUDA_EMULATOR
+#define __grid_constant__
+#endif
 
 #ifdef __CUDA_ARCH__
 __device__ inline float half_bits_to_float(unsigned short bits) {

@@ -1,0 +1,43 @@
+"""Ranks on a device that are killed: the others go on, or new ones come. CuPy is the pretend one."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from tests import pretend
+from tests.scaffe.runs import ROOT
+from tests.scaffe.training.fault_tolerance.runs import ENVIRONMENT, make, train, weights
+
+pytestmark = [pytest.mark.mpi_job, pretend.needs_compiler]
+ON_DEVICE = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/pretend/path"), ENVIRONMENT["PYTHONPATH"]])}
+
+
+@pytest.mark.parametrize(("how", "strategy", "victims", "staged"), [
+    ("shrink", "sc-rs", "2:5", False), ("shrink", "sc-obr", "0:5", True), ("replace", "sc-b", "1:4", False),
+    ("shrink", "ssp -slack 0", "1:5", False),
+    *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
+        ("shrink", "sc-b", "0:6", False), ("shrink", "sc-obr", "1:4,0:10", False), ("shrink", "sc-rs", "1:5", True),
+        ("shrink", "sc-ob", "2:5", False), ("replace", "sc-rs", "2:4", False), ("replace", "sc-obr", "0:4", True)))])
+def test_the_weights_are_an_undisturbed_ranks(tmp_path, databases, undisturbed, how, strategy, victims, staged):
+    carried = {"SCAFFE_CUDA_IPC": "0"} if staged else {}
+    result = train(make(tmp_path, databases, victims), "-gpu", "all", "-strategy", *strategy.split(), "-on_rank_loss",
+                   how, n_ranks=3, **ON_DEVICE, **carried)
+    assert result.returncode == 0 or how == "replace", result.stderr
+    assert "Optimization Done" in result.stderr, result.stderr
+    assert re.findall(r"Lost of 3 ranks .*; (\d) go on", result.stderr), result.stderr
+    if how == "replace":
+        assert "New ranks have come in" in result.stderr, result.stderr
+    np.testing.assert_allclose(weights(tmp_path), undisturbed, rtol=5e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("flags", [["sc-rs", "-precision", "fp16"], pytest.param(
+    ["downpour", "-n_sync", "1"], marks=pytest.mark.thorough)], ids=" ".join)
+def test_training_goes_on(tmp_path, databases, flags):
+    result = train(make(tmp_path, databases, "2:5"), "-gpu", "all", "-on_rank_loss", "shrink", "-strategy", *flags,
+                   n_ranks=3, **ON_DEVICE)
+    assert result.returncode == 0, result.stderr
+    assert "Optimization Done" in result.stderr
+    assert re.findall(r"Lost of 3 ranks .*; 2 go on", result.stderr), result.stderr
+    assert np.isfinite(weights(tmp_path)).all()

@@ -83,6 +83,7 @@ TABLE = Variable("SCAFFE_TABLE", "preferred to the shipped table by auto", "path
 RANKS_PER_NODE = Variable("SCAFFE_RANKS_PER_NODE", "ranks that count as a node", *_whole(1, 10**6), 0)
 THREADS = Variable("SCAFFE_THREADS", "threads that a rank computes with", *_whole(1, 4096), 0)
 CUDA_IPC = Variable("SCAFFE_CUDA_IPC", "whether ranks map one another's device memory", *_switch(), True)
+CUDA_PAGES = Variable("SCAFFE_CUDA_PAGES", "whether limited memory of a GPU is in pages", *_switch(), True)
 CUDA_AWARE: Variable[bool | None] = Variable(
     "SCAFFE_CUDA_AWARE", "whether the MPI takes device memory", *_switch(), None)
 CUDA_MULTIPROCESSORS: Variable[int | None] = Variable(

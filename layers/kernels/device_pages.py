@@ -8,24 +8,23 @@ page (the guide's "Virtual Aliasing Support"). No kernel may use a page at two a
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import byref, c_int, c_size_t, c_uint64
 from typing import Any
 
+from scaffe.environment import CUDA_PAGES
 from scaffe.errors import LayerError
 from scaffe.layers.kernels import device, driver
 
-SWITCH = "SCAFFE_CUDA_PAGES"  # 0: none are used
 IS_SUPPORTED = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 PINNED, ON_DEVICE, READ_WRITE, LEAST = 1, 1, 3, 0
 
 
 def least_page_bytes() -> int:
     """The shortest page of the current device, in bytes; 0 if it has none, or SCAFFE_CUDA_PAGES is 0."""
-    if os.environ.get(SWITCH) == "0":
+    if not CUDA_PAGES.get():
         return 0
     is_supported, n_bytes, number = c_int(), c_size_t(), device.current()
     with suppress(LayerError):

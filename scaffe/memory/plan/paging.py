@@ -29,18 +29,20 @@ def paged(lengths: Sequence[int], spans: Sequence[Intervals]) -> tuple[list[tupl
         spans: for each array, the steps in which it is there, first and last inclusive.
     """
     there = [number for number, each in enumerate(spans) if each]
-    n_steps = max((last + 1 for each in spans for _, last in each), default=0)
-    taken = np.zeros((n_steps, sum(lengths[number] for number in there)), np.bool_)
+    taken = np.zeros((max((last + 1 for each in spans for _, last in each), default=0), 0), np.bool_)  # step, page
     found = [(0,) * length for length in lengths]
     for number in sorted(there, key=lambda i: (len(spans[i]) == 1, spans[i][0])):
         rows = np.concatenate([np.arange(first, last + 1) for first, last in spans[number]])
         free = np.flatnonzero(~taken[rows].any(axis=0))[:lengths[number]]
+        more = np.arange(taken.shape[1], taken.shape[1] + lengths[number] - free.size)
+        if more.size:
+            taken, free = np.pad(taken, ((0, 0), (0, more.size))), np.concatenate([free, more])
         taken[np.ix_(rows, free)] = True
         found[number] = tuple(free.tolist())
-    return found, int(np.flatnonzero(taken.any(axis=0)).max(initial=-1)) + 1
+    return found, taken.shape[1]
 
 
-LEAST_PAGES, MOST_PAGES = 64, 8192  # of all tensors: fewer are too long for them, and more take long to map
+LEAST_PAGES, MOST_PAGES = 64, 1 << 16  # of all tensors: fewer are too long for them, and more take long to map
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from scaffe.environment import CUDA_PAGES
 from scaffe.errors import LayerError
-from scaffe.layers.kernels import device_pages, driver
+from scaffe.layers.kernels import driver
 from scaffe.layers.kernels.device_pages import DevicePages, least_page_bytes
 from tests import pretend
 from tests.pretend import memory
@@ -23,6 +24,7 @@ pytestmark = pretend.needs_compiler
 @pytest.fixture(autouse=True)
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend.install(monkeypatch, page_bytes=PAGE)
+    gc.collect()  # what other tests have left is given back now
 
 
 def test_the_structures_lie_in_memory_as_in_cudas_header() -> None:
@@ -87,9 +89,9 @@ def test_without_pages_there_are_none(monkeypatch: pytest.MonkeyPatch, library: 
 
 
 def test_pages_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(device_pages.SWITCH, "0")
+    monkeypatch.setenv(CUDA_PAGES.name, "0")
     assert least_page_bytes() == 0
-    monkeypatch.setenv(device_pages.SWITCH, "1")
+    monkeypatch.setenv(CUDA_PAGES.name, "1")
     assert least_page_bytes() == PAGE
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from scaffe.memory.plan.layout import in_one_piece, least_together, occupied
-from scaffe.memory.plan.paging import LEAST_PAGES, Paging, laid_out, paged
+from scaffe.memory.plan.paging import LEAST_PAGES, MOST_PAGES, Paging, laid_out, paged
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import MemoryTooSmallError
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
@@ -106,6 +106,6 @@ def test_short_tensors_lie_in_one_piece_and_many_bytes_in_longer_pages():
     assert laid_out(of(LEAST_PAGES * 8 - 1), 8, 1) is in_one_piece
     assert laid_out(of(10**9), 0, 1) is in_one_piece
     assert laid_out(of(LEAST_PAGES * 8), 8, 1) == Paging(8, 1)
-    assert laid_out(of(8192 * 8), 8, 1) == Paging(8, 1)
-    assert laid_out(of(8192 * 8 + 1), 8, 1) == Paging(16, 1)
-    assert laid_out(of(8192 * 8 * 5), 8, 1) == Paging(40, 1)
+    assert laid_out(of(MOST_PAGES * 8), 8, 1) == Paging(8, 1)
+    assert laid_out(of(MOST_PAGES * 8 + 1), 8, 1) == Paging(16, 1)
+    assert laid_out(of(MOST_PAGES * 8 * 5), 8, 1) == Paging(40, 1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.memory.backing.speeds import known_link
-from scaffe.memory.problem.cards import DEFAULT, PART_OF_HALF, PART_OF_MEMORY, CardSpeeds, speeds_of, named
+from scaffe.memory.problem.cards import DEFAULT, PART_OF_HALF, PART_OF_MEMORY, CardSpeeds, named, speeds_of
 from scaffe.memory.problem.costs import Speed
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scaffe.cli import main as cli
 from scaffe.layers.kernels import device
-from scaffe.memory.problem.cards import CARDS, speeds_of, named
+from scaffe.memory.problem.cards import CARDS, named, speeds_of
 from scaffe.memory.problem.iteration import Bandwidth
 from scaffe.memory.run.card_here import speeds_here
 from tests.scaffe.memory.test_report import NET

@@ -1,13 +1,14 @@
-"""Everything that is to be measured on a GPU, in one run of at most ten minutes: text as it goes, and JSON.
+"""Everything that is to be measured on a GPU, in one run of at most eight minutes: text as it goes, and JSON.
 
     python benchmarks/gpu.py [--json FILE] [--peer PYTHON_WITH_TORCH] [--seconds N] [--parts nets,ranks,...]
 
-Parts, in this order: `update` (the fused update kernels against the card's own copies), `decode` (JPEG files decoded
-on the card, their pixels against the host's, and images/s of readers both ways), `collectives`
-(benchmarks/gpu_collectives.py), `ranks` (strategies with ranks that share the card), `nets` (images/s of training
-beside PyTorch with channels_last and cudnn.benchmark; what torch.compile takes minutes for comes last, with its
-reduce-overhead mode). A part that fails says why in its place, and the next one runs; what the time no longer allows
-is named. The JSON is written anew after every row, so what was measured is there.
+Parts, in this order: `nets` (images/s of training beside PyTorch with channels_last and cudnn.benchmark; torch.compile
+of GoogLeNet, which takes minutes, begins first, beside the choice of our plans), `inference` (forward passes beside
+PyTorch's and TensorRT's), `update` (the fused update kernels against the card's own copies), `ranks` (strategies with
+ranks that share the card), `collectives` (benchmarks/gpu_collectives.py), `decode` (JPEG files decoded on the card,
+their pixels against the host's, and images/s of readers both ways). A part that fails says why in its place, and the
+next one runs; what the time no longer allows is named. The JSON is written anew after every row, so what was measured
+is there.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ FETCHED = Path(__file__).resolve().parent
 sys.path[:0] = [str(FETCHED.parent), str(FETCHED)]
 
 from gpu_collectives import environment  # noqa: E402
+from gpu_parts.preparing import Compilation, Preparing  # noqa: E402
 from launcher import mpirun, python  # noqa: E402
 from streamed import Streamed  # noqa: E402
 
 from scaffe.layers.kernels import device  # noqa: E402
 
+SLOW = ("googlenet", "resnet50", "vgg16", "caffenet")  # to compile, the slowest first
 WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
 LAST_WORDS = 400  # characters of what a failed command said
 LIMITS = {"update": 60, "decode": 60, "ours": 150, "peer": 120, "ranks": 90, "collectives": 100}  # seconds
@@ -52,6 +55,11 @@ class Run:
         self.figures: dict[str, Any] = {"date": date.today().isoformat()}
         self._end = time.monotonic() + options.seconds
 
+    @property
+    def left(self) -> float:
+        """Seconds until the end."""
+        return self._end - time.monotonic()
+
     def keep(self, part: str, row: dict[str, Any], text: str) -> None:
         """Print a row and write all there are."""
         failed = f"{row.get('what', '')} failed: {row['error']}" if "error" in row else ""
@@ -62,7 +70,7 @@ class Run:
 
     def rows(self, what: str, limit: str, command: list[str]) -> Iterator[dict[str, Any]]:
         """The JSON lines that a command prints, as they come; then one with its error where it fails or is too late."""
-        seconds = min(LIMITS[limit], self._end - time.monotonic())
+        seconds = min(LIMITS[limit], self.left)
         if seconds < 1:
             yield {"what": what, "error": "no time was left"}
             return
@@ -102,16 +110,28 @@ def decode(run: Run) -> None:
 
 
 def nets(run: Run) -> None:
-    """Ours, then PyTorch from the same weights on the same batch; what PyTorch takes long to compile comes last."""
+    """Ours and PyTorch from the same weights on the same batch. PyTorch's compilations, the longest first, run beside
+    the choice of our plans; what is not compiled by then is named, and nothing is measured beside a compilation."""
+    options = run.options
     with tempfile.TemporaryDirectory() as folder:
         races = [Race(run, name, precision, Path(folder, f"{name}.npz"))
-                 for precision in run.options.precisions.split(",") for name in run.options.nets.split(",")]
+                 for precision in options.precisions.split(",") for name in options.nets.split(",")]
+        slow_first = sorted(races, key=lambda race: SLOW.index(race.name) if race.name in SLOW else len(SLOW))
+        for race in slow_first if options.peer else ():
+            race.write()
+        ways = options.ways.split(",") if options.peer else []
+        preparing = Preparing([race.compilation(way) for way in ways for race in slow_first], environment(),
+                              FETCHED.parent)
+        started = time.monotonic()
+        for race in races:
+            race.choose_plans()
+        preparing.finish(min(options.prepare_seconds, run.left) - (time.monotonic() - started))
         for race in races:
             race.ours()
             race.torch("eager")
-        for way in ("compile", "reduce-overhead"):
+        for way in ways:
             for race in races:
-                race.torch(way)
+                race.torch(way, preparing.why_not(race.what(f"torch {way}")))
 
 
 class Race:
@@ -121,43 +141,80 @@ class Race:
         run: where the rows go.
         name, precision: the net and what its products are made in.
         file: for batch and weights, which PyTorch takes from ours.
+        batch: images; None: the command line's.
+        part: what the rows are of.
     """
 
-    def __init__(self, run: Run, name: str, precision: str, file: Path) -> None:
-        self._run, self._name, self._precision, self._file = run, name, precision, file
+    def __init__(self, run: Run, name: str, precision: str, file: Path, batch: int | None = None,
+                 part: str = "nets") -> None:
+        self._run, self.name, self._precision, self._file = run, name, precision, file
+        self._batch, self._part = batch or run.options.batch, part
         self._rate = 0.0  # ours
 
-    def ours(self) -> None:
-        """Measure ours, and write the file."""
-        options = self._run.options
-        command = python(FETCHED / "gpu_parts" / "ours.py", self._name, "--batch", options.batch, "--precision",
-                         self._precision, "--seconds", options.round_seconds,
-                         *(["--save", self._file] if options.peer else []))
-        for row in self._rows("ours", command):
+    def what(self, label: str) -> str:
+        """A row's name."""
+        return f"{self.name} {self._precision} batch {self._batch} {label}"
+
+    def write(self) -> None:
+        """Write the file, once."""
+        if not self._file.exists():
+            for row in self._run.rows(self.what("weights"), "ours", self._ours("--save", self._file)):
+                self._keep(row, "weights", "")
+
+    def choose_plans(self) -> None:
+        """Have cuDNN's plans timed, which are kept on disk. What fails here fails again, and is told, in ``ours``."""
+        for _ in self._run.rows(self.what("plans"), "ours", self._ours("--seconds", 0)):
+            pass
+
+    def compilation(self, way: str) -> Compilation:
+        """What compiles this net for PyTorch and runs it once."""
+        return Compilation(self.what(f"torch {way}"), self._torch(way, 0))
+
+    def ours(self, *flags: str) -> None:
+        """Measure ours."""
+        command = self._ours("--seconds", self._run.options.round_seconds, *flags)
+        for row in self._run.rows(self.what("ours"), "ours", command):
             self._rate = row.get("images_per_second", 0.0)
             self._keep(row, "ours", "")
 
-    def torch(self, way: str) -> None:
-        """Measure PyTorch."""
-        options = self._run.options
-        if not options.peer or not self._file.exists():
+    def torch(self, way: str, why_not: str = "") -> None:
+        """Measure PyTorch, or say why not."""
+        if not self._run.options.peer or not self._file.exists():
             return
-        command = [options.peer, str(FETCHED / "peers" / "torch_gpu.py"), self._name, str(self._file), self._precision,
-                   str(options.round_seconds), way]
-        for row in self._rows(f"torch {way}", command):
+        label = f"torch {way}"
+        rows = [{"error": why_not}] if why_not else self._run.rows(
+            self.what(label), "peer", self._torch(way, self._run.options.round_seconds))
+        for row in rows:
             rate = row.get("images_per_second")
-            self._keep(row, f"torch {way}", f", ours is {self._rate / rate:.2f}x" if rate and self._rate else "")
+            self._keep(row, label, f", ours is {self._rate / rate:.2f}x" if rate and self._rate else "")
 
-    def _rows(self, label: str, command: list[str]) -> list[dict[str, Any]]:
-        what = f"{self._name} {self._precision} {label}"
-        return self._run.rows(what, "ours" if label == "ours" else "peer", command)
+    def _ours(self, *flags: Any) -> list[str]:
+        return python(FETCHED / "gpu_parts" / "ours.py", self.name, "--batch", self._batch, "--precision",
+                      self._precision, *flags)
+
+    def _torch(self, way: str, seconds: float) -> list[str]:
+        return [self._run.options.peer, str(FETCHED / "peers" / "torch_gpu.py"), self.name, str(self._file),
+                self._precision, str(seconds), way]
 
     def _keep(self, row: dict[str, Any], label: str, ratio: str) -> None:
-        what, rate = f"{self._name} {self._precision} {label}", row.get("images_per_second", 0)
-        about = {"net": self._name, "precision": self._precision, "batch": self._run.options.batch,
-                 "side": label.split()[0], "what": what}
-        self._run.keep("nets", row | about, f"{what:30s} {rate:9.1f} images/s, loss {row.get('loss', 0):.4f}, "
-                                            f"{row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
+        what, rate = self.what(label), row.get("images_per_second", 0)
+        about = {"net": self.name, "precision": self._precision, "batch": self._batch, "side": label.split()[0],
+                 "what": what}
+        self._run.keep(self._part, row | about, f"{what:38s} {rate:9.1f} images/s, loss {row.get('loss', 0):.4f}, "
+                                                f"{row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
+
+
+def inference(run: Run) -> None:
+    """Forward of nets in their phase TEST beside PyTorch's and TensorRT's, where the peer has its wheel."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in run.options.nets.split(","):
+            for batch in map(int, run.options.inference_batches.split(",")):
+                race = Race(run, name, "bf16", Path(folder, f"{name}_{batch}.npz"), batch, "inference")
+                if run.options.peer:
+                    race.write()
+                race.ours("--inference")
+                for way in ("inference-eager", "inference-compile", "tensorrt"):
+                    race.torch(way)
 
 
 def ranks(run: Run) -> None:
@@ -189,8 +246,8 @@ def collectives(run: Run) -> None:
             run.keep("collectives", {"what": what, "missing": why}, f"{what}: {why}")
 
 
-PARTS: dict[str, Callable[[Run], None]] = {"update": update, "decode": decode, "collectives": collectives,
-                                           "ranks": ranks, "nets": nets}
+PARTS: dict[str, Callable[[Run], None]] = {"nets": nets, "inference": inference, "update": update, "ranks": ranks,
+                                           "collectives": collectives, "decode": decode}
 
 
 def find_peer() -> str:
@@ -204,7 +261,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--peer", default=find_peer(), help="a Python that has torch; this one where it has")
-    parser.add_argument("--seconds", type=float, default=570, help="for everything")
+    parser.add_argument("--seconds", type=float, default=470, help="for everything")
+    parser.add_argument("--prepare-seconds", type=float, default=150, help="of them, for what torch.compile compiles")
+    parser.add_argument("--ways", default="compile,reduce-overhead", help="max-autotune too; beside eager")
+    parser.add_argument("--inference-batches", default="1,32")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--nets", default="caffenet,resnet50,googlenet", help="the first one is the ranks' too")
     parser.add_argument("--precisions", default="tf32,bf16", help="the first one is the ranks' too")

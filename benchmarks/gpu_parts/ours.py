@@ -1,8 +1,10 @@
 """Our training step on a GPU: one line of JSON with images per second, seconds a step and memory.
 
     python benchmarks/gpu_parts/ours.py NET --batch N --precision fp32|tf32|bf16|fp16 [--seconds S] [--save FILE.npz]
+                                        [--inference]
 
-Batch and weights lie on the GPU from the start. ``--save`` writes them for the peer. The loss is the net's on that
+Batch and weights lie on the GPU from the start. ``--save`` writes them for the peer, without a GPU, and measures
+nothing. ``--inference``: forward of the net in its phase TEST, one batch after another. The loss is the net's on that
 batch with the initial weights (without dropout where the net has some), to hold against the peer's.
 """
 
@@ -31,6 +33,7 @@ from scaffe.layers.kernels import device  # noqa: E402
 from scaffe.memory.problem.activations import reuse_activations  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
+from scaffe.nets.cuda_graphs import Recorded  # noqa: E402
 from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
 from scaffe.nets.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
@@ -76,7 +79,7 @@ def make_solver(net: Net, communicator: Communicator, method: Method | None = No
 
 
 def first_loss(name: str, batch: dict[str, np.ndarray], net: Net) -> float:
-    """The loss before training."""
+    """The loss before training, or of testing."""
     draws = any(op.kind == "dropout" for op in ARCHITECTURES[name]().ops)
     context = net.context
     return float((build(name, batch, context.kernels, context.dtype, TEST, net) if draws else net).forward())
@@ -97,6 +100,22 @@ def seconds_a_step(solver: Solver, seconds: float) -> list[float]:
     return found
 
 
+def seconds_a_pass(net: Net, seconds: float) -> list[float]:
+    """Of ROUNDS rounds of forward passes that take so long together, recorded as CUDA graphs."""
+    passes, synchronize = Recorded(net, (), backward=False), net.context.kernels.synchronize
+
+    def run(n_passes: int) -> float:
+        synchronize()
+        started = time.perf_counter()
+        for _ in range(n_passes):
+            passes.forward()
+        synchronize()
+        return (time.perf_counter() - started) / n_passes
+    run(WARM_STEPS)
+    n_passes = max(round(seconds / ROUNDS / run(2)), 1)
+    return [run(n_passes) for _ in range(ROUNDS)]
+
+
 def save(path: Path, net: Net, batch: dict[str, np.ndarray]) -> None:
     """Batch and weights, for the peer."""
     arrays: dict[str, Any] = dict(batch)
@@ -114,15 +133,21 @@ def main() -> None:
     parser.add_argument("--precision", default="tf32", choices=("fp32", "tf32", "bf16", "fp16"))
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring")
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--inference", action="store_true")
     options = parser.parse_args()
-    compute, started = compute_for(options.precision), time.perf_counter()
-    kernels, batch = load_kernels(1, compute), batch_for(options.net, options.batch)
-    net = build(options.net, batch, kernels, compute.dtype)
+    batch, started = batch_for(options.net, options.batch), time.perf_counter()
     if options.save:
+        first = {top: values[:1] for top, values in batch.items()}  # weights do not depend on the batch
+        net = build(options.net, first, load_kernels(1, Compute()), np.dtype(np.float32))
         save(options.save, net, batch)
+        return
+    compute = compute_for(options.precision)
+    net = build(options.net, batch, load_kernels(1, compute), compute.dtype, TEST if options.inference else TRAIN)
     loss = first_loss(options.net, batch, net)
-    solver = make_solver(net, Communicator.single())
-    found = seconds_a_step(solver, options.seconds)
+    if options.inference:
+        found = seconds_a_pass(net, options.seconds)
+    else:
+        found = seconds_a_step(make_solver(net, Communicator.single()), options.seconds)
     pool = device.load().get_default_memory_pool()
     pool.free_all_blocks()  # what cuDNN's plans were timed on
     print(json.dumps({"images_per_second": options.batch / median(found), "milliseconds": median(found) * 1e3,

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests import pretend
@@ -41,7 +42,7 @@ def test_a_part_that_fails_stops_no_other(tmp_path):
     file = tmp_path / "gpu.json"
     done = bench("--json", str(file), "--nets", "lenet,no_such_net", "--precisions", "bf16", "--batch", "2",
                  "--elems", "5000", "--round-seconds", "0.01", "--ranks", "2", "--steps", "1",
-                 "--parts", "unknown,update,nets,ranks")
+                 "--inference-batches", "1,3", "--parts", "unknown,update,nets,inference,ranks")
     assert done.returncode == 1
     found = json.loads(file.read_text())
     assert [row["rule"] for row in found["update"]] == ["copy", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta",
@@ -49,6 +50,8 @@ def test_a_part_that_fails_stops_no_other(tmp_path):
     assert [row.get("net") for row in found["nets"]] == ["lenet", "no_such_net"]
     assert found["nets"][0]["images_per_second"] > 0
     assert "invalid choice: 'no_such_net'" in found["nets"][1]["error"]
+    assert [(row["net"], row["batch"], "error" in row) for row in found["inference"]] == [
+        ("lenet", 1, False), ("lenet", 3, False), ("no_such_net", 1, True), ("no_such_net", 3, True)]
     assert [row["way"] for row in found["ranks"]] == ["sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto"]
     assert found["unknown"] == [{"what": "unknown", "error": "KeyError: 'unknown'"}]
 
@@ -77,3 +80,33 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("gpu: a GPU needs CuPy, which cannot be imported (no such package)")
     assert done.stderr.count("\n") == 1
+
+
+def test_compilations_run_one_after_another_until_time_is_up(tmp_path):
+    sys.path[:0] = [str(ROOT / "benchmarks")]
+    from gpu_parts.preparing import Compilation, Preparing
+
+    order = tmp_path / "order"
+    note = f"open({str(order)!r}, 'a').write"
+    waits = "import threading; threading.Event().wait()"
+    done = Preparing([Compilation(name, [sys.executable, "-c", code]) for name, code in (
+        ("first", f"{note}('1')"), ("second", f"{note}('2'); raise SystemExit('no kernel')"),
+        ("third", f"{note}('3')"))], os.environ, tmp_path)
+    done.finish(60)
+    assert order.read_text() == "123"
+    assert [done.why_not(name) for name in ("first", "second", "third")] == ["", "no kernel", ""]
+    late = Preparing([Compilation(name, [sys.executable, "-c", waits]) for name in "ab"], os.environ, tmp_path)
+    late.finish(0.01)
+    assert [late.why_not(name) for name in "ab"] == ["not compiled in the time there was"] * 2
+
+
+def test_weights_are_written_without_a_gpu_as_a_net_on_one_has_them(tmp_path):
+    """The same seed gives the same fillers' draws on the host."""
+    file = tmp_path / "lenet.npz"
+    command = [sys.executable, "benchmarks/gpu_parts/ours.py", "lenet", "--batch", "3", "--save", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    found = np.load(file)
+    assert found["data"].shape == (3, 1, 28, 28)
+    assert found["conv1.weight"].shape == (20, 1, 5, 5)
+    assert np.abs(found["conv1.weight"]).max() > 0

@@ -86,10 +86,7 @@ def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
 def recompute(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Recompute whatever does not fit; offload nothing."""
     search = Search(iteration, n_bytes, bandwidth)
-    found = search.found((RECOMPUTING,))
-    if not found:
-        raise MemoryTooSmallError(f"no choice of what is recomputed needs less than the {n_bytes:,} bytes that are "
-                                  "left for activations")
+    found = search.found((RECOMPUTING,)) or [within(iteration, n_bytes, bandwidth, RECOMPUTING)]  # which says why
     return schedule(iteration, min(found, key=search.seconds), n_bytes, bandwidth)
 
 

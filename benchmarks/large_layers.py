@@ -1,6 +1,6 @@
 """Fully connected layers of 373 MB each, more and more of them within one limit (GeePS, EuroSys 2016, Fig. 12).
 
-    python benchmarks/large_layers.py -memory 2GB [-layers 2,4,8] [-mb 373] [-batch 64] [-spill FOLDER]
+    python benchmarks/large_layers.py -memory 2GB [-layers 2,4,8] [-mb 373] [-batch 64] [-spill FOLDER] [--keep]
 
 Each number of layers is one run of ``scaffe train`` in a process of its own. Connections a second are weights times
 images; they stay flat as long as the disk allows. A model is its parameters, gradients, histories and activations.
@@ -17,6 +17,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from figures import Figures, add_flag  # noqa: E402
 from memory import Runs, run  # noqa: E402
 
 FILLER = 'weight_filler { type: "xavier" }'
@@ -53,20 +54,22 @@ def main() -> None:
     parser.add_argument("-iterations", type=int, default=8)
     parser.add_argument("-threads", type=int, default=1)
     parser.set_defaults(gpu="", display=1)
+    add_flag(parser)
     options = parser.parse_args()
     options.spill = str(Path(options.spill).resolve())
     width = isqrt(options.mb * 1_000_000 // 4)
-    print(f"# {options.mb} MB a layer, batch {options.batch}, {options.type}, {options.threads} thread(s)")
-    print(f"{'# layers':10}{'model GB':>10}{'limit':>8}{'conn./s':>10}{'peak MB':>10}{'faults':>10}  moves of the run")
-    for n_layers in map(int, options.layers.split(",")):
-        runs = Runs(options.memory)
-        with tempfile.TemporaryDirectory() as folder:
-            files(Path(folder), n_layers, width, options)
-            run(Path(folder), runs, options)
-        model = 4 * n_layers * (width**2 * (2 + N_HISTORIES[options.type]) + 2 * options.batch * width)
-        print(f"{n_layers:<10}{model / 1e9:10.2f}{options.memory:>8}"
-              f"{n_layers * width**2 * options.batch * median(runs.paces):10.3g}{runs.peak_bytes / 1e6:10.0f}"
-              f"{runs.n_faults:10}  {runs.moved}", flush=True)
+    note = (f"{options.mb} MB a layer, batch {options.batch}, {options.type}, {options.threads} thread(s), "
+            f"limit {options.memory}.")
+    columns = ("layers", "model, GB", "connections/s, billion", "peak, MB", "page faults", "moves of the run")
+    with Figures("large-layers", columns, note, options.keep, variant=options.memory.lower()) as table:
+        for n_layers in map(int, options.layers.split(",")):
+            runs = Runs(options.memory)
+            with tempfile.TemporaryDirectory() as folder:
+                files(Path(folder), n_layers, width, options)
+                run(Path(folder), runs, options)
+            model = 4 * n_layers * (width**2 * (2 + N_HISTORIES[options.type]) + 2 * options.batch * width)
+            table.add(str(n_layers), model / 1e9, n_layers * width**2 * options.batch * median(runs.paces) / 1e9,
+                      runs.peak_bytes / 1e6, runs.n_faults, runs.moved)
 
 
 if __name__ == "__main__":

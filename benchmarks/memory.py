@@ -1,7 +1,7 @@
 """Training in limited memory: images a second, peak resident memory and page faults of a run against the limit.
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
-                                [-in_turns N] [-narrow N] [-gpu N] [-display N] [-peer PYTHON_WITH_TORCH]
+                                [-in_turns N] [-narrow N] [-gpu N] [-display N] [-peer PYTHON_WITH_TORCH] [--keep]
     python benchmarks/memory.py bars [-gpu N] ...       # all nets of the bars in one call: see memory_parts/bars.py
 
 Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
@@ -30,6 +30,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import launcher  # noqa: E402, F401 - children find scaffe
+from figures import Figures, Sample, add_flag  # noqa: E402
 from in_turns import PACE, Turn  # noqa: E402
 from memory_parts import bars  # noqa: E402
 from memory_parts.nets import SOLVER, net_text  # noqa: E402
@@ -139,6 +140,18 @@ def peer(folder: Path, options: argparse.Namespace, batch: int) -> str:
     return f"{batch * (options.iterations - WARM_UP - 1) / seconds[-1]:.2f} images/s, {took}"
 
 
+def show(every: list[Runs], options: argparse.Namespace, batch: int) -> None:
+    """Print the table, and keep it if asked."""
+    note = f"{options.net}, {batch} images, {options.threads} thread(s), placement {options.placement}."
+    columns = ("limit", "images/s", "of the first", "peak, MB", "page faults", "moves of a run")
+    variant = f"{options.net.replace('_', '-')}-{batch}-{options.placement}"
+    with Figures("memory", columns, note, options.keep, variant=variant) as table:
+        for runs in every:
+            pace = median(runs.paces)
+            table.add(runs.limit, Sample([batch * one for one in runs.paces]), pace / median(every[0].paces),
+                      runs.peak_bytes / 1e6, runs.n_faults, runs.moved)
+
+
 def main() -> None:
     """Run the benchmark."""
     if sys.argv[1:2] == ["bars"]:
@@ -157,6 +170,7 @@ def main() -> None:
     parser.add_argument("-gpu", default="", metavar="N", help="train on this GPU")
     parser.add_argument("-display", type=int, default=1, metavar="N", help="iterations between two looks at the loss")
     parser.add_argument("-peer", help="a Python that has torch")
+    add_flag(parser)
     options = parser.parse_args()
     if options.iterations < WARM_UP + 2:
         parser.error(f"-iterations must be {WARM_UP + 2} at least, since the first {WARM_UP + 1} are not measured")
@@ -173,13 +187,7 @@ def main() -> None:
                 continue
             for runs in every:
                 run(Path(folder), runs, options)
-    print(f"# {options.net}, batch {batch}, {options.threads} thread(s), placement {options.placement}")
-    print(f"{'# limit':10}{'images/s':>10}{'of first':>10}{'peak MB':>10}{'faults':>10}  moves of a run")
-    for runs in every:
-        pace = median(runs.paces)
-        print(f"{runs.limit:10}{pace * batch:10.2f}{pace / median(every[0].paces):10.3f}{runs.peak_bytes / 1e6:10.0f}"
-              f"{runs.n_faults:10}  "
-              f"{runs.moved}")
+    show(every, options, batch)
     if options.peer:
         with tempfile.TemporaryDirectory() as folder:
             print(f"PyTorch: {peer(Path(folder), options, batch)}")

@@ -92,7 +92,7 @@ class SpillFile:
 
 
 N_AT_ONCE = 4
-"""Pieces: on the disks measured, more gained nothing (docs/memory.md)."""
+"""Pieces: on the disks measured, more gained nothing (docs/design/memory.md)."""
 Timed = Callable[[], AbstractContextManager[object]]
 
 

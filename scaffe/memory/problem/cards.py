@@ -1,7 +1,7 @@
 """How fast cards compute, and reach their memory and the host's, for plans that are made without the card.
 
 Peaks are those of NVIDIA's data sheets, without sparsity: H200; H100, SXM and PCIe; A100 80 GB SXM; L40S; V100 SXM2.
-What nets reach of them was measured on an H200 alone (docs/gpu.md, docs/memory.md), and is taken to be the same part of
+What nets reach of them was measured on an H200 alone (docs/benchmarks.md), and is taken to be the same part of
 every card's.
 """
 

@@ -63,17 +63,19 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Offload or recompute, tensor by tensor, whichever takes less time that computing does not hide.
 
     Recomputing is Chen et al.'s (2016). Which tensor is better offloaded is decided as in Capuchin (ASPLOS 2020), by
-    what the predicted iteration gains: first greedily, from everything in memory and from checkpoints alone, then by
-    trying other choices of a few tensors at a time.
+    what the predicted iteration gains: first greedily, then by trying other choices of a few tensors at a time. Where
+    the backing store is reached both ways at once, as over a card's link, iterations are short. There it counts how
+    long tensors lie idle, and what computing again checkpoint by checkpoint would take.
     """
     least = least_bytes(iteration)
     if least > n_bytes:
         raise MemoryTooSmallError(f"{n_bytes:,} bytes for activations are too few; the least are {least:,}")
     search = Search(iteration, n_bytes, bandwidth)
-    best = min((within(iteration, n_bytes, bandwidth, price) for price in PRICES), key=search.seconds)
-    if not search.is_enough(best):
-        best = min((best, *search.found(WHILE_IDLE)), key=search.seconds)
-    return schedule(iteration, search.improved(best), n_bytes, bandwidth)
+    best = search.improved(min((within(iteration, n_bytes, bandwidth, price) for price in PRICES), key=search.seconds))
+    if bandwidth.at_once and search.seconds(best) > search.enough:
+        other = Search(iteration, n_bytes, bandwidth)
+        best = other.wandered(min((best, *search.found(WHILE_IDLE)), key=search.seconds))
+    return schedule(iteration, best, n_bytes, bandwidth)
 
 
 def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
@@ -84,10 +86,7 @@ def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
 def recompute(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Recompute whatever does not fit; offload nothing."""
     search = Search(iteration, n_bytes, bandwidth)
-    found = search.found((RECOMPUTING,))
-    if not found:
-        raise MemoryTooSmallError(f"no choice of what is recomputed needs less than the {n_bytes:,} bytes that are "
-                                  "left for activations")
+    found = search.found((RECOMPUTING,)) or [within(iteration, n_bytes, bandwidth, RECOMPUTING)]  # which says why
     return schedule(iteration, min(found, key=search.seconds), n_bytes, bandwidth)
 
 

@@ -16,7 +16,9 @@ from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Pla
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 
 MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
-MARGINS = (1.0, 1.25)  # of moves' seconds: memory is lent for what they are estimated to take, then for some more
+# Moves may take so much longer than estimated before a step waits. A link keeps its speed, unlike a disk: there memory
+# is lent to all moves for what they are estimated to take before it is lent for more.
+MARGINS = (1.0, 1.25)
 
 
 @dataclass
@@ -80,7 +82,7 @@ def placed(iteration: Iteration, choices: Sequence[Choice], found: Visits, n_byt
     free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
     for visit in visits:
         visit.begins, visit.gone = visit.first, visit.final + 1
-    for margin in MARGINS:
+    for margin in MARGINS if bandwidth.at_once else MARGINS[-1:]:
         _place_offloads(iteration, visits, free, bandwidth, margin)
         _place_fetches(iteration, visits, free, bandwidth, margin)
     return _plan(iteration, choices, need, visits)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from math import inf
 
@@ -16,7 +17,8 @@ from scaffe.memory.plan.schedule import least_seconds, placed, predict, visits_w
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 MOST_STARTS = 12  # sets of checkpoints from which choices are looked for
-MOST_DRAWN = 4000  # changes that are tried
+MOST_DRAWN, MOST_IN_VAIN = 2000, 600  # changes that are tried, and those in a row that gain nothing
+MOST_WANDERED = 4000  # likewise, where worse ones may be kept for a while
 MOST_VISITS = 200_000  # changes times tensors: the time to judge a change grows with the number of tensors
 MOST_CHANGED = 3  # tensors at once: one may have to be offloaded for what another gains
 WORSE = 0.03  # part by which choices may be worse than those before them, at the first change
@@ -57,8 +59,9 @@ class Search:
         seconds = found.seconds + TOLL * (found.offloaded / self.bandwidth.out + found.fetched / self.bandwidth.back)
         return seconds if seconds < below else inf
 
-    def is_enough(self, choices: Sequence[Choice]) -> bool:
-        return self.seconds(choices) <= sum(self.iteration.seconds) * ENOUGH
+    @cached_property
+    def enough(self) -> float:
+        return sum(self.iteration.seconds) * ENOUGH
 
     def found(self, prices: Sequence[Price]) -> list[list[Choice]]:
         """Choices within the limit, found greedily: from everything in memory at each price, and from sets of
@@ -96,28 +99,48 @@ class Search:
                    for before, after in pairwise(spans))
 
     def improved(self, choices: Sequence[Choice]) -> list[Choice]:
-        """Change the choices of a few tensors at a time, drawn at random, and go on from there unless the iteration
-        takes longer by more than a part that shrinks to nothing (threshold accepting: Dueck and Scheuer, Journal of
-        Computational Physics 90, 1990). Returns the best that was found. Equal inputs have equal draws, and so equal
-        choices."""
-        draw, enough = random.Random(0), sum(self.iteration.seconds) * ENOUGH
-        now = best = self.seconds(choices)
-        found = kept = list(choices)
-        free = [(number, _choices_of(tensor)) for number, tensor in enumerate(self.iteration.tensors)
-                if tensor.forward or tensor.is_persistent]
-        n_draws = min(MOST_DRAWN, MOST_VISITS // len(self.iteration.tensors)) if free else 0
-        for i in range(n_draws):
-            if best <= enough:
+        """Change the choices of a few tensors at a time, drawn at random, and keep what makes the iteration shorter
+        (random descent). Equal inputs have equal draws, and so equal choices."""
+        draw, best, found, in_vain = random.Random(0), self.seconds(choices), list(choices), 0
+        for _ in range(self._n_draws(MOST_DRAWN)):
+            if best <= self.enough or in_vain == MOST_IN_VAIN:
                 break
-            trial = list(found)
-            for number, able in draw.choices(free, k=draw.randint(1, MOST_CHANGED)):
-                trial[number] = draw.choice(able)
+            trial = self._changed(found, draw)
+            seconds, in_vain = self.seconds(trial, best), in_vain + 1
+            if seconds < best:
+                best, found, in_vain = seconds, trial, 0
+        return found
+
+    def wandered(self, choices: Sequence[Choice]) -> list[Choice]:
+        """As ``improved``, but also go on from choices that are worse, by a part that shrinks to nothing (threshold
+        accepting: Dueck and Scheuer, Journal of Computational Physics 90, 1990). Returns the best of all."""
+        draw, now = random.Random(0), self.seconds(choices)
+        best, found, kept = now, list(choices), list(choices)
+        n_draws = self._n_draws(MOST_WANDERED)
+        for i in range(n_draws):
+            if best <= self.enough:
+                break
+            trial = self._changed(found, draw)
             seconds = self.seconds(trial, now * (1 + WORSE * (1 - i / n_draws)))
             if seconds < inf:
                 now, found = seconds, trial
             if seconds < best:
                 best, kept = seconds, trial
         return kept
+
+    def _n_draws(self, most: int) -> int:
+        return min(most, MOST_VISITS // len(self.iteration.tensors)) if self._free else 0
+
+    @cached_property
+    def _free(self) -> list[tuple[int, list[Choice]]]:
+        return [(number, _choices_of(tensor)) for number, tensor in enumerate(self.iteration.tensors)
+                if tensor.forward or tensor.is_persistent]
+
+    def _changed(self, choices: Sequence[Choice], draw: random.Random) -> list[Choice]:
+        trial = list(choices)
+        for number, able in draw.choices(self._free, k=draw.randint(1, MOST_CHANGED)):
+            trial[number] = draw.choice(able)
+        return trial
 
 
 def _choices_of(tensor: Tensor) -> list[Choice]:

@@ -28,7 +28,7 @@ from scaffe.layers.kernels.cuda.arena import arena as scratch
 from scaffe.layers.kernels.cuda.cublas import cublas, precision
 from scaffe.memory.backing import speeds as link_speed
 from scaffe.memory.backing.store import BACK, OUT, WAITS
-from scaffe.memory.plan import layout, placements
+from scaffe.memory.plan import layout, search
 from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.plan import Choice, Do
 from scaffe.memory.plan.schedule import schedule
@@ -71,7 +71,8 @@ def on_device(monkeypatch, tmp_path):
     monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
     monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(extents, "BLOCK_BYTES", 60_000)
-    monkeypatch.setattr(placements, "MOST_DRAWN", 60)  # any plan gives the same bits: a short search will do
+    monkeypatch.setattr(search, "MOST_DRAWN", 60)  # any plan gives the same bits: a short search will do
+    monkeypatch.setattr(search, "MOST_WANDERED", 60)
     monkeypatch.setattr(layout, "MOST_TRIALS", 40)
     monkeypatch.setattr(limited_memory, "MEASURED_AFTER_ON_DEVICE", 2)  # so that four iterations follow both plans
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))

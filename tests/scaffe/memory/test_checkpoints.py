@@ -64,6 +64,6 @@ def test_memory_is_lent_for_what_moves_take_before_it_is_lent_for_more():
     """The first array is out when step 2 begins, the second when it ends; there is room for one of them in it."""
     parts = (Tensor("a", 8, (0,), (7,)), Tensor("b", 8, (1,), (6,)), Tensor("k", 20, (2,), (5,)))
     iteration = Iteration(parts, (1.0,) * 8)
-    plan = schedule(iteration, [Choice.MOVE, Choice.MOVE, Choice.KEEP], 28, Bandwidth(8.0, 8.0))
+    plan = schedule(iteration, [Choice.MOVE, Choice.MOVE, Choice.KEEP], 28, Bandwidth(8.0, 8.0, at_once=True))
     resident_bytes(iteration, plan, 28)
-    assert predict(iteration, plan, Bandwidth(8.0, 8.0)).waited == 0
+    assert predict(iteration, plan, Bandwidth(8.0, 8.0, at_once=True)).waited == 0

@@ -17,7 +17,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
 from scaffe.collectives.server.workers.transfer_threads import Puller
 from scaffe.layers.kernels import extents
-from scaffe.memory.plan import layout, placements
+from scaffe.memory.plan import layout, search
 from scaffe.memory.plan.plan import Choice
 from scaffe.memory.problem import layer_groups, tensors
 from scaffe.proto import caffe_pb2
@@ -206,7 +206,7 @@ def compared(communicator, folder, run, text, kinds, **options):
 def main():
     tensors.LEAST_BYTES, layer_groups.LEAST_BYTES = 1, 5000
     layer_groups.CHUNK_BYTES = extents.BLOCK_BYTES = 60_000
-    placements.MOST_DRAWN, layout.MOST_TRIALS = 60, 40  # any plan gives the same bits: a short search will do
+    search.MOST_DRAWN, layout.MOST_TRIALS = 60, 40  # any plan gives the same bits: a short search will do
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

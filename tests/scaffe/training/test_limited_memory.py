@@ -30,7 +30,7 @@ from scaffe.memory.backing.file_backed import FileBackedMemory
 from scaffe.memory.backing.pages import Pages
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.memory.backing.store import BACK, OUT
-from scaffe.memory.plan import layout, placements
+from scaffe.memory.plan import layout, search
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.plan import Choice, Do, resident_bytes
 from scaffe.memory.problem import layer_groups, tensors
@@ -84,7 +84,7 @@ def every_array_counts(monkeypatch):
     monkeypatch.setattr(layer_groups, "LEAST_BYTES", 5000)
     monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
-    monkeypatch.setattr(placements, "MOST_DRAWN", 20)  # any plan gives the same bits: a short search will do
+    monkeypatch.setattr(search, "MOST_DRAWN", 20)  # any plan gives the same bits: a short search will do
     monkeypatch.setattr(layout, "MOST_TRIALS", 20)
 
 
@@ -214,7 +214,7 @@ def served(solver, observers=()):
 def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward(tmp_path, monkeypatch, garbage, slack,
                                                                                  placement, way):
     """It comes from the tables, and with slack 0 once more from there."""
-    monkeypatch.setattr(placements, "MOST_DRAWN", 2000)  # which way it goes is what the whole search finds
+    monkeypatch.setattr(search, "MOST_DRAWN", 2000)  # which way it goes is what the whole search finds
     results, options = [], {**SSP, "slack": slack, "placement": placement}
     least = solver_of(tmp_path, **options, memory="99%")
     share = limited(least)

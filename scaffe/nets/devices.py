@@ -64,7 +64,7 @@ def add_flags(flags: Flags) -> None:
     flags.flag("gpu", "", "GPUs that a node's ranks share, or all", metavar="N,...")
     flags.flag("precision", "fp32", "of activations; fp16 on GPUs only", choices=PRECISIONS)
     flags.flag("tf32", "on", "whether float32 products may use TF32", choices=ON_OFF)
-    flags.flag("nvtx", False, "name layers for a profiler, and run them one by one")
+    flags.flag("nvtx", False, "layers by name, for profilers")
 
 
 def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen

@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(f"{KERNELS}/decoding.py", "out, pixels, stream)\n        stream.synchronize()", "out, pixels, stream)",
            DECODED),
     Mutant(f"{KERNELS}/decoding.py", "device.load().cuda.Device(self._number).use()", "pass", DECODED),
-    Mutant(f"{KERNELS}/arena.py", "arena.pin()", "pass", BATCHES),
+    Mutant(f"{KERNELS}/arena.py", "each.pin()", "pass", BATCHES),
     Mutant(f"{KERNELS}/arena.py", "with cupy.cuda.using_allocator(pool.malloc):", "if True:", BATCHES),
     Mutant("scaffe/memory/backing/pinned.py", "lane.stream.wait_event(self._reached)", "pass", MOVES),
     Mutant("scaffe/memory/backing/pinned.py", "self._reached.record(device.current_stream())", "pass", MOVES),

@@ -82,7 +82,7 @@ def _flags() -> Flags:
     flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
                metavar="FILE")
     flags.section("How ranks share the net")
-    flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=whole(0, MOST_PLANNED))
+    flags.flag("ranks", 0, "so many, each with a batch of the net, in phase TRAIN", kind=whole(0, MOST_PLANNED))
     flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=whole(1, MOST_PLANNED))
     flags.flag("partitions", "auto", "ranks that share one replica; auto: the best", kind=PARTITIONS, metavar="K")
     add_machine_flags(flags)

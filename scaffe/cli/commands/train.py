@@ -65,7 +65,7 @@ def _flags() -> Flags:
     flags = Flags("train", __doc__ or "")
     flags.section("What")
     flags.flag("solver", REQUIRED, "the solver's prototxt", metavar="FILE")
-    flags.flag("weights", "", "weights to start from, .caffemodel or .safetensors", metavar="FILE,...")
+    flags.flag("weights", "", "weights to start from", metavar="FILE,...")
     flags.flag("snapshot", "", "a .solverstate to go on from", metavar="FILE")
     flags.flag("resume", "", "auto: go on from the newest snapshot", choices=("auto",))
     flags.flag("level", 0, "level, not train_state's", kind=whole(-MOST - 1))

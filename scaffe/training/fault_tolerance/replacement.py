@@ -18,7 +18,7 @@ STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
 
 def add_flags(flags: Flags) -> None:
     """Add ``-on_rank_loss`` and ``-history_copies``."""
-    flags.flag("on_rank_loss", STOP, "shrink: the others go on; replace: new ones come",
+    flags.flag("on_rank_loss", STOP, "what is done then: stop, shrink, replace",
                choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
     flags.flag("history_copies", 1, "copies of histories; 0: snapshots", kind=whole(0, 1))
 

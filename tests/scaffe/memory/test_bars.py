@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from scaffe.layers.base.context import Context
 from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.memory.plan.placements import PLACEMENTS
 from scaffe.memory.plan.schedule import predict
 from scaffe.memory.run.report import forecast_on_gpu
 from scaffe.nets import graph
@@ -61,22 +59,14 @@ def bound(found):
 
 
 @pytest.mark.parametrize(("name", "dtype", "limit", "bar"), [
-    ("caffenet", "float32", 62, 0.97),
+    ("caffenet", "float32", 62, 0.97), ("caffenet", "float32", 50, 0.95), ("googlenet", "float32", 62, 0.95),
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
-        ("resnet50", "bfloat16", 50, 0.90), ("resnet50", "bfloat16", 38, 0.80), ("resnet50", "float32", 50, 0.90),
-        ("resnet50", "float32", 38, 0.80), ("googlenet", "float32", 62, 0.95), ("googlenet", "float32", 50, 0.90),
+        ("googlenet", "float32", 50, 0.90), ("googlenet", "float32", 38, 0.80), ("resnet50", "bfloat16", 50, 0.90),
+        ("resnet50", "bfloat16", 38, 0.80), ("resnet50", "float32", 50, 0.90), ("resnet50", "float32", 38, 0.80),
         ("vgg16", "bfloat16", 62, 0.95)))])
 def test_predictions_reach_the_bars(monkeypatch, name, dtype, limit, bar):
     found = forecast(monkeypatch, name, dtype, limit)
     assert bar <= speed(found) <= bound(found) + 1e-9
-
-
-def test_where_gaps_cost_nothing_caffenet_reaches_its_bar_in_half_the_memory(monkeypatch):
-    found = forecast(monkeypatch, "caffenet", "float32", 62)
-    n_bytes = found.whole // 2 - found.unmovable
-    plan = PLACEMENTS["auto"](found.iteration, n_bytes, found.bandwidth)
-    found = replace(found, plan=plan, limit=found.whole // 2)
-    assert 0.95 <= speed(found) <= bound(found)
 
 
 @pytest.mark.thorough
@@ -90,8 +80,8 @@ def test_what_no_plan_can_reach(monkeypatch, name, dtype, limit, bar):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "dtype", "limit"), [
-    ("googlenet", "float32", 38), ("vgg16", "bfloat16", 38), ("vgg16", "bfloat16", 25)])
+    ("googlenet", "float32", 25), ("vgg16", "bfloat16", 38), ("vgg16", "bfloat16", 25)])
 def test_what_one_layer_does_not_fit_in_is_refused(monkeypatch, name, dtype, limit):
-    """LRN's backward has four arrays of 617 MB, that of VGG-16's second convolution three of 822 MB."""
+    """LRN's backward has three arrays of 617 MB, that of VGG-16's second convolution three of 822 MB."""
     with pytest.raises(UserError, match="this net trains in"):
         forecast(monkeypatch, name, dtype, limit)

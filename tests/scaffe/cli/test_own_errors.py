@@ -58,8 +58,9 @@ Communicator.__init__ = lose
 def test_ranks_do_not_wait_for_a_rank_0_that_is_lost_behind_mpi_init(n_ranks):
     command = [*mpirun(n_ranks), "--with-ft", "ulfm", sys.executable, "-c", LOSE_ROOT + MAIN]
     done = subprocess.run([*command, "bench", "reduce", "-m", "4:8"], capture_output=True, text=True, timeout=200)
-    assert "Traceback" not in done.stderr
-    assert re.search(r"^scaffe: rank [12]: another rank was lost while MPI was starting$", done.stderr, re.M)
+    said = done.stderr.replace("\0", "")  # the launcher ends its own words with one
+    assert "Traceback" not in said
+    assert re.search(r"^scaffe: rank [12]: another rank was lost while MPI was starting$", said, re.M)
 
 
 @pytest.mark.mpi_job

@@ -25,6 +25,7 @@ from scaffe.collectives.failure import install_excepthook
 from scaffe.nets.net_layer import LossShare
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.loss_scale import LossScale
 from scaffe.training.strategies import look_up
 from tests import pretend
 from tests.pretend import nccl
@@ -89,7 +90,8 @@ def factors(communicator: Communicator, folder: str, strategy: str) -> dict[str,
     solver.net.nodes[-1].share = LossShare(gradient=1.0 if communicator.rank == 0 else 2.0**12)
     masked.saved(solver)
     weights = masked.state(solver)[0].tobytes()
-    kept = communicator.allgather_objects((solver.observers[0].kept(solver), hashlib.sha256(weights).hexdigest()))
+    scale = next(each for each in solver.observers if isinstance(each, LossScale))
+    kept = communicator.allgather_objects((scale.kept(solver), hashlib.sha256(weights).hexdigest()))
     return {"factors": [each["loss_scale"] for each, _ in kept], "same": len({digest for _, digest in kept}) == 1}
 
 

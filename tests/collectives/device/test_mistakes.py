@@ -163,7 +163,7 @@ def test_an_mpi_that_cannot_send_all_of_device_memory_is_not_trusted(communicato
     fresh = Communicator.world(deadline=120)
     said = communicator.allgather_objects(fresh.describe_device())
     monkeypatch.undo()
-    assert len(set(said)) == 1
+    assert len({text[text.index("messages "):] for text in said}) == 1  # before that, nodes differ
     assert ("received other values than were sent from device memory" in said[0]) == (what != "nothing")
     assert ("messages from device memory" in said[0]) == (what == "nothing")
     array = cp.zeros(1000, np.float32)

@@ -4,6 +4,7 @@ for other ranks' without end: so a thread looks at the device, at NCCL and at th
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -127,7 +128,7 @@ class NcclWatch:
             if verdict is Verdict.IDLE:
                 self._wake.wait()
             elif verdict is Verdict.WAIT:
-                threading.Event().wait(LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS)
 
     def _look(self) -> Verdict:
         self._wake.clear()  # before the look: a call that is queued after it wakes the thread again

@@ -74,7 +74,7 @@ class DevicePages:
         try:
             driver.call("cuMemCreate", byref(made), *arguments)
         except LayerError:  # CuPy's pool may have what it can spare
-            device.load().get_default_memory_pool().free_all_blocks()
+            device.give_back()
             driver.call("cuMemCreate", byref(made), *arguments)
         return made.value
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.kernels.device import LANES
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.summary import products
@@ -16,7 +17,6 @@ from scaffe.nets.summary import products
 TENSOR_OPERATIONS = {70: 1024, 75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192}
 """Of half types, a clock and multiprocessor, by compute capability: NVIDIA's dense rates (whitepapers of V100, Turing,
 A100, GA10x, Ada, H100, Blackwell), an addition and a multiplication being two."""
-LANES = 128  # of float32 a multiprocessor: an addition and a multiplication each a clock
 
 
 class Peaks(NamedTuple):

@@ -74,7 +74,7 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     best = search.improved(min((within(iteration, n_bytes, bandwidth, price) for price in PRICES), key=search.seconds))
     if bandwidth.at_once and search.seconds(best) > search.enough:
         other = Search(iteration, n_bytes, bandwidth)
-        best = other.wandered(min((best, *search.found(WHILE_IDLE)), key=search.seconds))
+        best = other.threshold_accepting(min((best, *search.found(WHILE_IDLE)), key=search.seconds))
     return schedule(iteration, best, n_bytes, bandwidth)
 
 

@@ -18,7 +18,7 @@ from scaffe.memory.problem.iteration import Bandwidth, Iteration, Tensor
 
 MOST_STARTS = 12  # sets of checkpoints from which choices are looked for
 MOST_DRAWN, MOST_IN_VAIN = 2000, 600  # changes that are tried, and those in a row that gain nothing
-MOST_WANDERED = 4000  # likewise, where worse ones may be kept for a while
+MOST_THRESHOLD_DRAWS = 4000  # likewise, where worse ones may be kept for a while
 MOST_VISITS = 200_000  # changes times tensors: the time to judge a change grows with the number of tensors
 MOST_CHANGED = 3  # tensors at once: one may have to be offloaded for what another gains
 WORSE = 0.03  # part by which choices may be worse than those before them, at the first change
@@ -111,12 +111,12 @@ class Search:
                 best, found, in_vain = seconds, trial, 0
         return found
 
-    def wandered(self, choices: Sequence[Choice]) -> list[Choice]:
+    def threshold_accepting(self, choices: Sequence[Choice]) -> list[Choice]:
         """As ``improved``, but also go on from choices that are worse, by a part that shrinks to nothing (threshold
         accepting: Dueck and Scheuer, Journal of Computational Physics 90, 1990). Returns the best of all."""
         draw, now = random.Random(0), self.seconds(choices)
         best, found, kept = now, list(choices), list(choices)
-        n_draws = self._n_draws(MOST_WANDERED)
+        n_draws = self._n_draws(MOST_THRESHOLD_DRAWS)
         for i in range(n_draws):
             if best <= self.enough:
                 break

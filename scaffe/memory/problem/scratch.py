@@ -44,8 +44,8 @@ class Workspaces:
 
 
 def workspaces_here() -> Workspaces:
-    """The current device. What passes take of it is asked of their plans, which are built, and timed unless they have
-    been before."""
+    """Those of the current device: its plans say what each pass takes. Plans are built, and timed unless they have been
+    before."""
     from scaffe.layers.kernels import cuda
 
     def asked(make: Callable[[Any], Any], spec: Any, passes: Any) -> Takes:
@@ -55,7 +55,7 @@ def workspaces_here() -> Workspaces:
 
 
 def estimated_workspaces(tf32: bool = True) -> Workspaces:
-    """Those of a card that is not there, of an H100's or an H200's size; cuDNN's are estimated."""
+    """Those of a card of an H100's or an H200's size that is not here; cuDNN's workspaces are estimated."""
     n_blocks = BLOCKS_PER_MULTIPROCESSOR * N_MULTIPROCESSORS
     return Workspaces(n_blocks, partial(estimate.scratch, tf32=tf32), lambda spec, passes: [norm_parts(spec, n_blocks)])
 

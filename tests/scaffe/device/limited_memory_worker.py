@@ -38,7 +38,7 @@ REPLICAS = (({}, BOTH, ""), ({"warm_start": 2}, BOTH, ""), ({"n_fetch": 1, "n_pu
 def main() -> None:
     """Train in every way, and write whether the bits are the same."""
     tensors.LEAST_BYTES, runs.LEAST_BYTES, layer_groups.CHUNK_BYTES, extents.BLOCK_BYTES = 1, 5000, 60_000, 60_000
-    search.MOST_DRAWN, search.MOST_WANDERED, layout.MOST_TRIALS = 60, 60, 40  # any plan gives the same bits
+    search.MOST_DRAWN, search.MOST_THRESHOLD_DRAWS, layout.MOST_TRIALS = 60, 60, 40  # any plan gives the same bits
     if not REAL:
         cublas.WORKSPACE_BYTES = 1 << 16  # of the other arrays' order
     worker.DEVICE["gpu"] = "all"

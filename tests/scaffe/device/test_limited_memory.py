@@ -72,7 +72,7 @@ def on_device(monkeypatch, tmp_path):
     monkeypatch.setattr(layer_groups, "CHUNK_BYTES", 60_000)
     monkeypatch.setattr(extents, "BLOCK_BYTES", 60_000)
     monkeypatch.setattr(search, "MOST_DRAWN", 60)  # any plan gives the same bits: a short search will do
-    monkeypatch.setattr(search, "MOST_WANDERED", 60)
+    monkeypatch.setattr(search, "MOST_THRESHOLD_DRAWS", 60)
     monkeypatch.setattr(layout, "MOST_TRIALS", 40)
     monkeypatch.setattr(limited_memory, "MEASURED_AFTER_ON_DEVICE", 2)  # so that four iterations follow both plans
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))

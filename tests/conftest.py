@@ -95,6 +95,17 @@ def forked() -> Callable[[Callable[[], object]], object]:
     return in_fork
 
 
+@pytest.fixture(autouse=True)
+def excepthooks():
+    """A rank's hooks, which end the process on any thread's error, end with the test that has set them."""
+    from scaffe.collectives.launch import launched
+
+    before = sys.excepthook, threading.excepthook
+    yield
+    if not launched():
+        sys.excepthook, threading.excepthook = before
+
+
 @pytest.fixture
 def hasty():
     """Threads change places as often as they can."""

@@ -208,10 +208,15 @@ def to_png(picture: Picture) -> bytes:
 
 
 def _document(picture: Picture) -> str:
+    return svg.document(picture.width, ceil(picture.height), elements(picture))
+
+
+def elements(picture: Picture) -> list[str]:
+    """The picture's elements, for a document that has more."""
     bars = []
     for bar in picture.bars:
         bars.append(svg.rectangle(bar.x, bar.y, bar.width, bar.height, bar.tip, class_="bar", fill=bar.colour))
         if bar.name:
             bars.append(svg.text(bar.name_x, bar.y + 12.5, bar.name, class_="in", fill="white", font_size=NAME_SIZE,
                                  text_anchor="middle", pointer_events="none"))
-    return svg.document(picture.width, ceil(picture.height), [*picture.around, *bars])
+    return [*picture.around, *bars]

@@ -148,7 +148,8 @@ test-gpu-ranks: gpu
 
 # S-Caffe's figure on one card; needs root and iproute2.
 bench-gpu-ranks: gpu
-	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu_ranks.py --json gpu-ranks.json
+	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu_ranks.py --json gpu-ranks.json --timelines gpu-ranks \
+		$(if $(PEER),--peer $(PEER))
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))

@@ -6,7 +6,8 @@
 #   jobs/cluster.sh 8 1gbit -- python -m scaffe bench reduce -a mpi,C -m 65536:67108864
 #
 # RATE is tc's (1gbit, 200mbit) or "none". From the environment: RANKS ranks a node (1), DELAY of each port (50us, where
-# the kernel has netem), MPIRUN (mpirun: Open MPI's or MPICH's). Needs root, iproute2 and util-linux.
+# the kernel has netem), MPIRUN (mpirun: Open MPI's or MPICH's), SHM=shared: nodes share the machine's shared memory, as
+# NVIDIA's MPS needs it (Open MPI and scaffe tell nodes apart by their names). Needs root, iproute2 and util-linux.
 set -euo pipefail
 
 SUBNET=10.89.0
@@ -53,15 +54,18 @@ tear_down() { # a launcher that is asked to end waits for daemons that have ende
     for space in $spaces; do ip netns del "$space" || true; done
 }
 
-enter() { # NODE COMMAND...: run on a node, under its own host name and /dev/shm
-    local number=$1; shift
-    # shellcheck disable=SC2016
-    exec ip netns exec "$(node_name "$number")" unshare --uts --ipc --mount bash -c '
+enter() { # NODE COMMAND...: run on a node, under its own host name and, unless they share it, /dev/shm
+    local number=$1 ipc=--ipc; shift
+    [ "${SHM:-}" != shared ] || ipc=
+    # shellcheck disable=SC2016,SC2086
+    exec ip netns exec "$(node_name "$number")" unshare --uts $ipc --mount bash -c '
         number=$1 subnet=$2; shift 2
         hostname "node$number"
-        mount -t tmpfs tmpfs /dev/shm
-        { echo 127.0.0.1 localhost; for ((i = 0; i < 64; i++)); do echo "$subnet.$((i + 1)) node$i"; done; } >/dev/shm/hosts
-        mount --bind /dev/shm/hosts /etc/hosts
+        [ "${SHM:-}" = shared ] || mount -t tmpfs tmpfs /dev/shm
+        hosts=$(mktemp)
+        { echo 127.0.0.1 localhost; for ((i = 0; i < 64; i++)); do echo "$subnet.$((i + 1)) node$i"; done; } >"$hosts"
+        mount --bind "$hosts" /etc/hosts
+        rm "$hosts"
         exec "$@"' enter "$number" "$SUBNET" "$@"
 }
 

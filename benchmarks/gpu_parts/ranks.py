@@ -1,6 +1,9 @@
 """Strategies on ranks that share the GPUs: under mpirun, a line of JSON for each way.
 
     mpirun -np N python benchmarks/gpu_parts/ranks.py NET --batch N_IN_ALL --precision tf32 STRATEGY:REDUCE[:WIRE] ...
+
+Batches lie on the GPU, or come from ``--lmdb``. ``--timelines`` is a folder for a trace of each way, as ``train
+-timeline`` writes it, of iterations after those that are measured.
 """
 
 from __future__ import annotations
@@ -10,30 +13,55 @@ import gc
 import json
 import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
-from gpu_parts.ours import batch_for, build, compute_for, make_solver  # noqa: E402
+from gpu_parts import records  # noqa: E402
+from gpu_parts.ours import SOLVER, batch_for, build, compute_for, make_solver  # noqa: E402
 
 from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
 from scaffe.nets.devices import load_kernels  # noqa: E402
-from scaffe.training.solver import Method  # noqa: E402
+from scaffe.proto import caffe_pb2  # noqa: E402
+from scaffe.proto.text import parse_text  # noqa: E402
+from scaffe.training.assembly import build_solver  # noqa: E402
+from scaffe.training.observers.timeline import Timeline  # noqa: E402
+from scaffe.training.solver import Method, Solver  # noqa: E402
 
-WARM_STEPS = 3
+WARM_STEPS, TRACED_STEPS = 3, 5
+
+
+def solver_of(how: str, options: argparse.Namespace, communicator: Communicator) -> Solver:
+    """What trains in one way: from records, or on a batch that lies on the GPU."""
+    strategy, reduce, *wire = how.split(":")
+    settings = records.flags(strategy, reduce, wire[0] if wire else "", options.precision)
+    if options.lmdb:
+        param = parse_text(SOLVER, caffe_pb2.SolverParameter)
+        param.net_param.CopyFrom(parse_text(records.reading(options.net, options.batch, options.lmdb),
+                                            caffe_pb2.NetParameter))
+        solver = build_solver(communicator, param, settings)
+        solver.tell("begin")
+        return solver
+    compute = compute_for(options.precision, communicator.node_rank)
+    batch = batch_for(options.net, options.batch // communicator.n_ranks, communicator.rank)
+    net = build(options.net, batch, load_kernels(1, compute), compute.dtype)
+    return make_solver(net, communicator, Method(strategy, reduce, options=settings))
+
+
+def trace(solver: Solver, file: Path) -> None:
+    """Train a little more, and write what happened when."""
+    timeline = Timeline(str(file))
+    timeline.begin(solver)
+    solver.observers.append(timeline)
+    solver.step(TRACED_STEPS)
+    timeline.finish(solver)
 
 
 def measure(how: str, options: argparse.Namespace, communicator: Communicator) -> dict[str, object]:
     """One way's row, the same on all ranks."""
-    strategy, reduce, *wire = how.split(":")
-    compute = compute_for(options.precision, communicator.node_rank)
     n_images = options.batch // communicator.n_ranks
-    net = build(options.net, batch_for(options.net, n_images, communicator.rank), load_kernels(1, compute),
-                compute.dtype)
-    settings = Namespace(bucket="auto", wire=wire[0] if wire else "")
-    solver = make_solver(net, communicator, Method(strategy, reduce, options=settings))
+    solver = solver_of(how, options, communicator)
     solver.strategy.begin()
     solver.step(WARM_STEPS)
     solver.strategy.synchronize_parameters()
@@ -42,11 +70,14 @@ def measure(how: str, options: argparse.Namespace, communicator: Communicator) -
     started = time.perf_counter()
     solver.step(options.steps)
     solver.strategy.synchronize_parameters()
-    net.context.kernels.synchronize()
+    solver.net.context.kernels.synchronize()
     seconds = (time.perf_counter() - started) / options.steps
     total, hidden = solver.timers.hidden()
     rows = communicator.allgather_objects((seconds, total / options.steps, hidden))
     slowest = max(row[0] for row in rows)
+    if options.timelines:
+        trace(solver, options.timelines / f"{options.net}.{how.replace(':', '.')}.json")
+    solver.close()
     return {"way": how, "ranks": communicator.n_ranks, "images_per_second": n_images * len(rows) / slowest,
             "milliseconds": slowest * 1e3, "communication_milliseconds": rows[0][1] * 1e3, "hidden": rows[0][2]}
 
@@ -59,6 +90,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256, help="of all ranks together")
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lmdb", type=Path, help="what to read, instead of batches on the GPU")
+    parser.add_argument("--timelines", type=Path, help="a folder for traces")
     options = parser.parse_args()
     communicator = Communicator.world()
     communicator.install_excepthook()

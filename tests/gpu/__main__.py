@@ -31,7 +31,7 @@ FILES = ("tests/pretend/test_real_names.py", "tests/pretend/test_real_decoder.py
          "tests/layers/cuda/test_batch_norm.py", "tests/layers/cuda/test_compile.py", "tests/layers/test_device.py",
          "tests/layers/test_contract.py", f"{DEVICE}/test_pycaffe.py", f"{DEVICE}/test_training.py",
          f"{DEVICE}/test_batch_norm.py", f"{DEVICE}/test_resume.py", f"{DEVICE}/test_strategies.py",
-         f"{DEVICE}/test_limited_memory.py")
+         f"{DEVICE}/test_strategies_staged.py", f"{DEVICE}/test_limited_memory.py")
 """What shows most comes first."""
 SECONDS = 240.0
 CORES_A_FILE = 4

@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RUNTIME = "cupy_backends.cuda.api.runtime"
-LIBRARIES = {"libcuda.so.1": ("driver.c", "missing.c"), "libcudart.so.12": ("runtime.c",),
+LIBRARIES = {"libcuda.so.1": ("driver.c", "pages.c", "missing.c"), "libcudart.so.12": ("runtime.c",),
              "libcublas.so.12": ("blas.c",)}
 FLAGS = ("-O1", "-w", "-fPIC", "-shared")
 

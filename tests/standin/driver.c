@@ -8,10 +8,6 @@
 
 #include "cuda.h"
 
-#define NOTE(kind, stream, ...) char said[72]; snprintf(said, sizeof said, __VA_ARGS__); \
-    int64_t call = standin_note(__func__, kind, (Stream *)(stream), said); (void)call
-#define REFUSE(code) return standin_refuse(call, code)
-
 typedef struct { char *image; size_t n_bytes; } Module;
 typedef struct { char name[64]; } Function;
 
@@ -74,6 +70,16 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
 }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *found) {
     *found = (CUcontext)(uintptr_t)(((Stream *)stream)->device + 1);
+    return 0;
+}
+
+/* In a recording: a node that records the event at each launch, so that the event belongs to no capture. */
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+    NOTE(WORK, stream, "stream %p, flags %u", (void *)stream, flags);
+    Graph *graph = (uintptr_t)stream > 2 ? ((Stream *)stream)->capture : NULL;
+    if (flags != CU_EVENT_RECORD_EXTERNAL || !graph) REFUSE(CUDA_ERROR_INVALID_VALUE);
+    if (((Event *)event)->device != ((Stream *)stream)->device) REFUSE(CUDA_ERROR_INVALID_HANDLE);
+    graph->n_nodes++;
     return 0;
 }
 

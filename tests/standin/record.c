@@ -65,15 +65,18 @@ int standin_n_devices(void) {
     return n < MOST_DEVICES ? n : MOST_DEVICES;
 }
 
-static Block *mapped(int file, size_t n_bytes, int device, int is_mapped) {
-    char *at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
-    if (at == MAP_FAILED) return NULL;
+Block *standin_add(void *at, size_t n_bytes, int device, int file, int is_mapped) {
     Block *block = malloc(sizeof *block);
     pthread_mutex_lock(&lock);
     *block = (Block){at, n_bytes, device, file, is_mapped, blocks};
     blocks = block;
     pthread_mutex_unlock(&lock);
     return block;
+}
+
+static Block *mapped(int file, size_t n_bytes, int device, int is_mapped) {
+    char *at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    return at == MAP_FAILED ? NULL : standin_add(at, n_bytes, device, file, is_mapped);
 }
 
 Block *standin_allocate(size_t n_bytes, int device) {
@@ -103,16 +106,20 @@ int standin_owner(const void *address, size_t n_bytes) {
     return found && (const char *)address + n_bytes <= found->at + found->n_bytes ? found->device : -1;
 }
 
-int standin_release(void *address) {
+void standin_forget(Block *block) {
     pthread_mutex_lock(&lock);
     Block **link = &blocks;
-    while (*link && (*link)->at != address) link = &(*link)->next;
-    Block *found = *link;
-    if (found) *link = found->next;
+    while (*link != block) link = &(*link)->next;
+    *link = block->next;
     pthread_mutex_unlock(&lock);
-    if (!found) return 0;
+    free(block);
+}
+
+int standin_release(void *address) {
+    Block *found = standin_block(address);
+    if (!found || found->at != address || found->file < 0) return 0;
     munmap(found->at, found->n_bytes);
     close(found->file);
-    free(found);
+    standin_forget(found);
     return 1;
 }

@@ -13,10 +13,6 @@
 #include "cuda_profiler_api.h"
 #include "cuda_runtime_api.h"
 
-#define NOTE(kind, stream, ...) char said[72]; snprintf(said, sizeof said, __VA_ARGS__); \
-    int64_t call = standin_note(__func__, kind, (Stream *)(stream), said); (void)call
-#define REFUSE(code) return standin_refuse(call, code)
-
 cudaError_t cudaGetLastError(void) { return 0; }
 cudaError_t cudaPeekAtLastError(void) { return 0; }
 const char *cudaGetErrorName(cudaError_t error) { return error == 0 ? "cudaSuccess" : "stand-in"; }

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scaffe.cli.doctor.machine import BROKEN, FINE, SLOWER, Finding
+from scaffe.cli.doctor import ucx
+from scaffe.cli.doctor.machine import BROKEN, FINE, SLOWER, Finding, gpu_names
 
 N_RANKS = 2
 JOB_SECONDS = 60
@@ -72,6 +73,8 @@ def _quality(found: dict[str, Any]) -> Iterator[Finding]:
                       "export PRTE_MCA_hwloc_default_binding_policy=none")
     else:
         yield Finding(FINE, "binding", f"a rank of {found['n_ranks']} may use {least} of {there} cores")
+    if gpu_names():
+        yield ucx.judge(found["is_aware"], found["why"], found["is_open_mpi"], ucx.wheel())
 
 
 def _refusal(launcher: str, code: int, errors: str) -> Finding:

@@ -14,7 +14,8 @@ N_ELEMS = 1 << 16
 def main() -> int:
     """Sum arrays of different values in shared memory; rank 0 prints what all ranks found, as JSON on one line."""
     from scaffe.collectives.communicator import Communicator
-    from scaffe.collectives.launch import grants_threads
+    from scaffe.collectives.cuda.messages.aware import is_cuda_aware, reason
+    from scaffe.collectives.launch import describe_mpi, grants_threads
 
     ranks = Communicator.world()
     array = ranks.alloc(N_ELEMS)
@@ -25,7 +26,8 @@ def main() -> int:
     found = ranks.allgather_objects(own)
     if ranks.rank == 0:
         print(json.dumps({"n_ranks": ranks.n_ranks, "n_nodes": ranks.topology.n_nodes, "ranks": found,
-                          "threads": grants_threads()}), flush=True)
+                          "threads": grants_threads(), "is_aware": is_cuda_aware(), "why": reason(),
+                          "is_open_mpi": "Open MPI" in describe_mpi()}), flush=True)
     return 0
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from scaffe.cli.doctor import job, machine
+from scaffe.cli.doctor import job, machine, ucx
 from scaffe.cli.doctor.machine import ABSENT, BROKEN, FINE, SLOWER, Finding, table
 from tests.mpirun import ROOT, mpirun
 
@@ -17,7 +17,8 @@ RANK = {"n_cores": 2, "is_right": True}
 
 
 def judged(code=0, errors="", jobs=1, n_ranks=2, threads=True, **rank):
-    said = {"n_ranks": n_ranks, "n_nodes": 1, "threads": threads, "ranks": [{**RANK, **rank}] * n_ranks}
+    said = {"n_ranks": n_ranks, "n_nodes": 1, "threads": threads, "ranks": [{**RANK, **rank}] * n_ranks,
+            "is_aware": False, "why": "it cannot be asked", "is_open_mpi": True}
     output = "" if code else "\n".join(["a line of the launcher's", *[json.dumps(said)] * jobs])
     return list(job.judge_launcher("/usr/bin/mpirun", lambda words: (code, output, errors)))
 
@@ -56,6 +57,43 @@ def test_what_costs_speed(monkeypatch):
     assert [(found.state, found.subject) for found in judged(threads=False, n_cores=1)] == [
         (FINE, "mpirun"), (SLOWER, "threads"), (SLOWER, "binding")]
     assert [found.state for found in judged(n_cores=1, n_ranks=8)] == [FINE, FINE]  # a core for each
+
+
+def test_messages_are_judged_where_there_are_gpus(monkeypatch):
+    assert "messages" not in [finding.subject for finding in judged()]
+    monkeypatch.setattr(job, "gpu_names", lambda: ["a card"])
+    monkeypatch.setattr(ucx, "wheel", lambda: None)
+    assert [(finding.state, finding.to_type) for finding in judged() if finding.subject == "messages"] == [
+        (ABSENT, ucx.WHEEL)]
+
+
+def ucx_wheel(folder, monkeypatch, module):
+    (folder / "libucx" / "lib" / "ucx").mkdir(parents=True)
+    (folder / "libucx" / "__init__.py").touch()
+    (folder / "libucx" / "lib" / "ucx" / module).touch()
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_a_ucx_that_is_there_and_not_used(tmp_path, monkeypatch):
+    ucx_wheel(tmp_path, monkeypatch, "libuct_cuda.so.0")
+    lib = f"{tmp_path}/libucx/lib"
+    found = ucx.judge(False, "MPIX_Query_cuda_support says no", True, ucx.wheel())
+    assert (found.state, found.said) == (SLOWER, "leave GPUs through host memory, since the MPI is not CUDA-aware: "
+                                         "MPIX_Query_cuda_support says no; Open MPI does not use the UCX in " + lib)
+    assert found.to_type == (
+        f"export LD_PRELOAD={lib}/libucm.so.0:{lib}/libucs.so.0:{lib}/libuct.so.0:{lib}/libucp.so.0 "
+        f"UCX_MODULE_DIR={lib}/ucx OMPI_MCA_pml=ucx SCAFFE_CUDA_AWARE=1")
+
+
+def test_a_ucx_without_cuda_is_none(tmp_path, monkeypatch):
+    ucx_wheel(tmp_path, monkeypatch, "libuct_cma.so.0")
+    assert ucx.wheel() is None
+
+
+@pytest.mark.parametrize("is_aware, is_open_mpi, state", [(True, True, FINE), (False, False, SLOWER)])
+def test_messages_with_nothing_to_set(tmp_path, is_aware, is_open_mpi, state):
+    found = ucx.judge(is_aware, "why", is_open_mpi, tmp_path)
+    assert (found.state, found.to_type) == (state, "")
 
 
 @pytest.mark.parametrize("words, state", [

@@ -1,6 +1,6 @@
 """One rank of the strategies' test on a device: the same trainings on the CPU and on the device; rank 0 prints both.
 
-Then one with masks on the device, gone through and resumed from its snapshot.
+With `masks` also one with masks on the device, gone through and resumed from its snapshot, and fp16's factors.
 
     mpirun -np N python tests/scaffe/device/device_worker.py PART...
 
@@ -102,15 +102,17 @@ def main() -> None:
     log.silence(True)
     late = pretend.deferring if not REAL and os.environ.get("SCAFFE_CUDA_IPC") == "0" else contextlib.nullcontext
     rows = []
-    for run in (run for part in sys.argv[1:] for run in PARTS[part]):
+    for run in (run for part in sys.argv[1:] for run in PARTS.get(part, ())):
         strategy, reduce, bucket, rule = run
         expected = train(strategy, reduce.replace("nccl", "auto"), bucket, "", rule)
         with late():
             rows.append({"run": run, "cpu": expected, "device": train(strategy, reduce, bucket, "all", rule)})
-    with tempfile.TemporaryDirectory() as folder, late():
-        folder = communicator.bcast_object(folder)
-        same = resumes(communicator, folder)
-        found = [factors(communicator, folder, strategy) for strategy in ("sc-b", "sc-obr", "sc-rs")]
+    same, found = list[bool](), list[dict[str, object]]()
+    if "masks" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder, late():
+            folder = communicator.bcast_object(folder)
+            same = [resumes(communicator, folder)]
+            found = [factors(communicator, folder, strategy) for strategy in ("sc-b", "sc-obr", "sc-rs")]
     if communicator.rank == 0:
         json.dump({"rows": rows, "resumes": same, "fp16": found}, sys.stdout)
 

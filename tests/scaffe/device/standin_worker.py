@@ -36,10 +36,10 @@ def commands(lines: list[str]) -> None:
 
 
 def strategies() -> None:
-    """Train under every strategy."""
+    """Train under every strategy. Nothing stands in for NCCL."""
     from tests.scaffe.device import device_worker
 
-    for run in chain.from_iterable(device_worker.PARTS.values()):
+    for run in chain.from_iterable(device_worker.PARTS[part] for part in ("each", "more")):
         strategy, reduce, bucket, rule = run
         device_worker.train(strategy, reduce, bucket, GPUS, rule)
 

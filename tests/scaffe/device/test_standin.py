@@ -70,6 +70,24 @@ def test_a_net_trains_on_its_own_device_alone(tmp_path, lenet, precision):
         assert calls.get(name, 0) > 0, name
 
 
+def in_limited_memory(folder, lenet):
+    """The same with batches whose arrays are so long that they lie in pages, within a limit."""
+    return train(folder, lenet.replace("batch_size: 64", "batch_size: 1024")) + " -memory 70%"
+
+
+def test_a_net_in_limited_memory_lies_in_pages(tmp_path, lenet):
+    found, = run(tmp_path, "commands", in_limited_memory(tmp_path, lenet))
+    expect_clean(found, 1)
+    for name in ("cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuEventRecordWithFlags"):
+        assert found["calls"].get(name, 0) > 0, name
+
+
+def test_an_event_of_recordings_outside_of_one_is_noticed(tmp_path, lenet):
+    mutant = "scaffe/memory/backing/device_clock.py", "if not self._in_recording:", "if False:"
+    found, = run(tmp_path, "commands", in_limited_memory(tmp_path, lenet), mutant=mutant)
+    assert found["faults"][REFUSED], found["faults"]
+
+
 def test_readers_decode_on_the_nets_device_alone(tmp_path):
     """The decoder is a pretend one over real CuPy: decoded images are copied, though kernels do nothing."""
     cv2, rng = pytest.importorskip("cv2"), np.random.default_rng(0)

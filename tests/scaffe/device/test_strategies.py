@@ -14,17 +14,16 @@ from tests.collectives.test_mpi import job
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
 pytestmark = [pytest.mark.mpi_job, needs_device]
-
-
+N_RUNS = {"each": 6, "more": 6, "nccl": 4, "masks": 0}
 ELSEWHERE = pytest.mark.skipif(REAL, reason="in tests/gpu/test_ranks_nccl.py, which tells NCCL to share the card")
 
 
-@pytest.mark.parametrize(("ipc", "parts"), [
-    pytest.param("1", ["each"], id="ipc"), pytest.param("1", ["nccl"], id="nccl", marks=ELSEWHERE),
-    pytest.param("1", ["more"], id="ipc, more", marks=pytest.mark.thorough),
-    pytest.param("0", ["each", "more"], id="staged", marks=pytest.mark.thorough)])
-def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc, parts):
-    check(parts, SCAFFE_CUDA_IPC=ipc)
+@pytest.mark.parametrize("parts", [
+    pytest.param(["each"], id="each"), pytest.param(["nccl", "masks"], id="nccl", marks=ELSEWHERE),
+    pytest.param(["more"], id="more", marks=pytest.mark.thorough),
+    pytest.param(["masks"], id="masks", marks=pytest.mark.thorough)])
+def test_two_ranks_on_a_device_train_as_on_the_cpu(parts):
+    check(parts, SCAFFE_CUDA_IPC="1")
 
 
 def check(parts, **environment):
@@ -32,12 +31,13 @@ def check(parts, **environment):
     result = job(2, [str(Path(__file__).with_name("device_worker.py")), *parts], **environment)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     found = json.loads(result.stdout)
-    assert found["resumes"]
+    assert found["resumes"] == ([True] if "masks" in parts else [])
+    assert len(found["fp16"]) == (3 if "masks" in parts else 0)
     for each in found["fp16"]:
         assert each["same"]
         assert len(set(each["factors"])) == 1
         assert each["factors"][0] < 2**12
-    assert len(found["rows"]) == sum(4 if part == "nccl" else 6 for part in parts)
+    assert len(found["rows"]) == sum(N_RUNS[part] for part in parts)
     for row in found["rows"]:
         assert row["device"]["same"], row["run"]
         for kind in ("weights", "histories"):

@@ -36,7 +36,7 @@ def quotes(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield importlib.import_module("quotes")
     for name in ("quotes", "figures"):
-        sys.modules.pop(name)
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture

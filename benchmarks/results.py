@@ -1,4 +1,5 @@
-"""Puts the figures in benchmarks/results into the text of page.md, which makes docs/benchmarks.md: `make results`.
+"""Puts the figures in benchmarks/results into the text of page.md, which makes docs/benchmarks.md, and into the pages
+that quote them (`quotes.py`): `make results`.
 
     python benchmarks/results.py
 
@@ -16,11 +17,13 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 from figures import RESULTS, shown  # noqa: E402
+from quotes import quoted  # noqa: E402
 
 from scaffe.atomic_files import write_whole  # noqa: E402
 
 TEXT = Path(__file__).resolve().parent / "page.md"
-PAGE = TEXT.parents[1] / "docs" / "benchmarks.md"
+ROOT = TEXT.parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def page(text: str, folder: Path) -> str:
@@ -65,8 +68,11 @@ def _cell(cell: Any) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page, and what others quote of it."""
     write_whole(PAGE, page(TEXT.read_text(), RESULTS).encode(), OSError)
+    for other in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        if other != PAGE and (text := quoted(before := other.read_text(), RESULTS)) != before:
+            write_whole(other, text.encode(), OSError)
 
 
 if __name__ == "__main__":

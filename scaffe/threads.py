@@ -50,7 +50,7 @@ class Thread(threading.Thread):
 
 
 OPENMP, SLURM = "OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"
-HELP = "compute threads a rank; 0: by environment, else its cores"
+HELP = "a rank's compute threads; 0: by environment, else its cores"
 """Of the flag ``-threads``."""
 ORDER = ("-threads or caffe.set_threads", THREADS.name, OPENMP, SLURM, "the cores")
 """Who says how many threads a rank computes with; the first that says it counts."""

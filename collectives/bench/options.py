@@ -38,7 +38,7 @@ def bench_flags() -> Flags:
     made.flag("unmapped", False, "device buffers that no other rank has mapped (not Communicator.alloc's)")
     made.flag("root", 0, "the root's rank", kind=whole(0, MOST_RANKS))
     made.section("Of clock, read and update, beside the collective that moves the same bytes")
-    made.flag("slack", "0", "a parameter server each; inf: asynchronous", metavar="N,...")
+    made.flag("slack", "0", "one parameter server for each slack; inf: asynchronous", metavar="N,...")
     made.flag("servers", 0, "how many of the last ranks hold shards only", kind=whole(0, MOST_RANKS))
     made.flag("scattered", False, "rows in random order, not one slice")
     made.section("Output")

@@ -142,7 +142,7 @@ def _constant_range(name: str) -> Range:
 
 
 def _flags() -> Flags:
-    flags = Flags("simulate", "Figures 11 and 12 of S-Caffe from the cost model, other collectives, parameter servers.")
+    flags = Flags("simulate", "Draw figures 11 and 12 of S-Caffe from the cost model, or predict others.")
     flags.flag("collective", "reduce", "what to predict", choices=COLLECTIVES)
     flags.flag("ranks", 160, "GPUs", kind=whole(2, MOST_MODELLED))
     flags.flag("ranks_per_node", 16, "GPUs of a node", kind=whole(1, MOST_MODELLED))
@@ -161,6 +161,6 @@ def _flags() -> Flags:
                choices=tuple(MACHINES))
     for constant in fields(Machine):
         unit = "of a node" if constant.name == "ports" else "bytes/s" if constant.name.endswith("bandwidth") else "s"
-        values = ", ".join(f"{getattr(machine, constant.name):g}" for machine in MACHINES.values())
+        values = ", ".join(f"{getattr(machine, constant.name):g} ({year})" for year, machine in MACHINES.items())
         flags.flag(constant.name, None, f"{unit}; none: {values}", kind=_constant_range(constant.name))
     return flags

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = PurePosixPath("docs")
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md",
          "CHANGELOG.md": "changelog.md"}
-LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r'(\]\()([^)#:\s]+)((?:#[^)\s]*)?(?: "[^"]*")?\))')
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -12,7 +12,7 @@ from scaffe.flags.flag import REQUIRED, Flag, Range
 NARROWEST, WIDEST, LEFT = 60, 100, 25
 """Columns: of the text at least and at most, and of the names at most."""
 GLUE = "\N{NO-BREAK SPACE}"  # keeps a range on one line
-HABITS = "[default; range]; -x v, --x v, -x=v are one; switches: -x, -x=false, -nox"
+HABITS = "[default; range]. -x v, --x v, -x=v are the same. Switches: -x, -x=false, -nox"
 
 
 def help_text(command: str, description: str, flags: Sequence[Flag], arguments: Sequence[Flag]) -> str:

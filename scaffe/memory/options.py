@@ -58,9 +58,9 @@ def shown(amount_bytes: float) -> str:
 
 def add_memory_flags(flags: Flags) -> None:
     """Add ``-memory``, ``-spill`` and ``-placement`` to a command's flags."""
-    flags.flag("memory", "", "the most that a rank trains in: 2GB, 40%", kind=amount, metavar="AMOUNT")
-    flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
-    flags.flag("placement", "auto", "how: auto, geeps, move or recompute",
+    flags.flag("memory", "", "the limit of a rank's memory: 2GB, 40%", kind=amount, metavar="AMOUNT")
+    flags.flag("spill", ".", "where the rest lies: folder on a local disk", metavar="FOLDER")
+    flags.flag("placement", "auto", "the way: auto, geeps, move, recompute",
                choices=tuple(PLACEMENTS), metavar="NAME")
 
 

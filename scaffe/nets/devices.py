@@ -61,10 +61,10 @@ class Compute:
 def add_flags(flags: Flags) -> None:
     """Add -gpu, -precision, -tf32 and -nvtx to a command's flags."""
     flags.section("Device")
-    flags.flag("gpu", "", "GPUs that a node's ranks share, or all", metavar="N,...")
-    flags.flag("precision", "fp32", "of activations; fp16 on GPUs only", choices=PRECISIONS)
+    flags.flag("gpu", "", "GPUs for the ranks of a node: 0,2 or all", metavar="N,...")
+    flags.flag("precision", "fp32", "type of activations; fp16: on GPUs", choices=PRECISIONS)
     flags.flag("tf32", "on", "whether float32 products may use TF32", choices=ON_OFF)
-    flags.flag("nvtx", False, "layers by name, for profilers")
+    flags.flag("nvtx", False, "name layers for NVIDIA's profilers")
 
 
 def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen

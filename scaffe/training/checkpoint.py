@@ -98,7 +98,7 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     stream = _stream_of(solver, state.streams)
     try:
         if stream is not None and not solver.net.context.draws.from_bytes(stream):
-            info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
+            info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have different generators")
     except ValueError as error:
         raise UserError(f"{path}: damaged random state: {error}") from error
     solver.rates.restore(state)

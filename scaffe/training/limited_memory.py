@@ -162,7 +162,7 @@ def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> Non
     device, they follow a plan that offloads some to the host. Raises UserError if the net needs more than the limit."""
     ranks, text = solver.communicator, vars(options).get("memory", "")
     if text and options.spill != ".":
-        info("Memory: -spill does not apply: below a device's memory lies this machine's")
+        info("Memory: -spill does not apply on a GPU: the rest goes to the host's memory")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
     scratch = with_roots_kernels(ranks, kernels, lambda: _reserve_scratch(solver))

@@ -114,6 +114,13 @@ def known(monkeypatch):
     return names
 
 
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_a_page_is_short(page):
+    """150 lines, but for what a script draws."""
+    if page.parent in (ROOT, ROOT / "docs") and page.name not in ("layers.md", "benchmarks.md", "CONTRIBUTING.md"):
+        assert len(page.read_text().splitlines()) <= 150
+
+
 def test_every_page_is_looked_at():
     assert len(PAGES) >= 14
     assert sum(len(list(blocks(page))) for page in PAGES) >= 30

@@ -35,7 +35,7 @@ def _add_image_flags(flags: Flags, line: str) -> None:
     """Add the flags that ``convert_imageset`` and ``convert_annoset`` share; ``line``: what a line of the list has."""
     flags.flag("gray", False, "one channel instead of three")
     flags.flag("shuffle", False, "in random order")
-    flags.flag("seed", 1, "of the random order", kind=whole(0, 2**32 - 1))
+    flags.flag("seed", 1, "seed of the random order", kind=whole(0, 2**32 - 1))
     flags.flag("backend", "lmdb", "the kind of database", choices=tuple(WRITERS))
     flags.flag("resize_width", 0, "width to which images are resized; 0: as they are", kind=SIDE)
     flags.flag("resize_height", 0, "height to which images are resized; 0: as they are", kind=SIDE)
@@ -43,7 +43,7 @@ def _add_image_flags(flags: Flags, line: str) -> None:
     flags.flag("encoded", False, "keep image files in the records, to be decoded by the reader")
     flags.flag("encode_type", "", "the kind of image files to keep (png, jpg, ...)")
     flags.flag("force", False, "replace the output folder if it exists")
-    flags.argument("ROOTFOLDER", "what the list's paths start from, with its last slash")
+    flags.argument("ROOTFOLDER", "the folder of the list's paths, with its last slash")
     flags.argument("LISTFILE", f"a text file, {line} a line")
     flags.argument("DB_NAME", "the database's folder to write")
 
@@ -73,7 +73,7 @@ def _convert(args: Namespace, convert: Callable[..., int],
 
 
 def convert_imageset(argv: Sequence[str]) -> int:
-    """Listed images into a database.
+    """Convert listed images into a database.
 
     With the arguments of Caffe's convert_imageset.
     """
@@ -84,7 +84,7 @@ def convert_imageset(argv: Sequence[str]) -> int:
 
 
 def convert_annoset(argv: Sequence[str]) -> int:
-    """Images and the objects in them into a database.
+    """Convert images and their objects into a database.
 
     With the arguments of convert_annoset of SSD's fork of Caffe.
     """
@@ -102,7 +102,7 @@ def _annoset_flags() -> Flags:
     flags.flag("anno_type", "classification", "what the list's second column is: labels or files of annotations",
                choices=KINDS)
     flags.flag("label_type", "xml", "the kind of those files", choices=tuple(READERS))
-    flags.flag("label_map_file", "", "a LabelMap prototxt: the labels of the classes' names", metavar="FILE")
+    flags.flag("label_map_file", "", "a LabelMap prototxt with the classes' labels", metavar="FILE")
     flags.flag("check_label", False, "refuse a label map with a name twice")
     flags.flag("min_dim", 0, "enlarge smaller images until their shorter side has so many pixels", kind=SIDE)
     flags.flag("max_dim", 0, "shrink larger images until their longer side has at most so many pixels",
@@ -112,13 +112,13 @@ def _annoset_flags() -> Flags:
 
 
 def create_label_map(argv: Sequence[str]) -> int:
-    """The names of classes into a LabelMap prototxt.
+    """Convert names of classes into a LabelMap prototxt.
 
     With the arguments of create_label_map of SSD's fork of Caffe.
     """
     flags = Flags.of(create_label_map)
     flags.flag("include_background", False, "begin with the class none_of_the_above, label 0")
-    flags.flag("delimiter", " ", "what parts a line's fields: any one of these characters")
+    flags.flag("delimiter", " ", "the characters that separate a line's fields")
     flags.argument("MAPFILE", "a text file, 'name [label [display name]]' a line")
     flags.argument("OUTFILE", "the prototxt to write")
     args = flags.parse(argv)
@@ -166,14 +166,14 @@ def _lines(path: str, errors: str) -> list[str]:
 
 
 def get_image_size(argv: Sequence[str]) -> int:
-    """Names, heights and widths of listed images.
+    """Write names, heights and widths of listed images.
 
     For the name_size_file of SSD's layers; with the arguments of get_image_size of
     SSD's fork of Caffe.
     """
     flags = Flags.of(get_image_size)
     flags.flag("name_id_file", "", "a text file, 'name id' a line: ids instead of names are written", metavar="FILE")
-    flags.argument("ROOTFOLDER", "what the list's paths start from")
+    flags.argument("ROOTFOLDER", "the folder of the list's paths")
     flags.argument("LISTFILE", "a text file, 'image annotations' a line")
     flags.argument("OUTFILE", "the text file to write, 'name height width' a line")
     args = flags.parse(argv)

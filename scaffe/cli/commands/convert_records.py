@@ -24,13 +24,13 @@ MNIST_STEMS = {"train": "train", "test": "t10k"}
 
 
 def convert_mnist(argv: Sequence[str]) -> int:
-    """A folder of MNIST's four IDX files into an LMDB.
+    """Convert a folder of MNIST's files into an LMDB.
 
     Their names are the usual four, gzipped or not.
     """
     flags = Flags.of(convert_mnist)
     flags.argument("folder", "where the four IDX files lie")
-    flags.argument("part", "which of its two sets", choices=tuple(MNIST_STEMS))
+    flags.argument("part", "the set", choices=tuple(MNIST_STEMS))
     flags.argument("lmdb", "the folder to write")
     flags.flag("force", False, "replace the output folder if it exists")
     options = flags.parse(argv)
@@ -50,7 +50,7 @@ def _idx_file(folder: Path, name: str) -> Path:
 
 
 def convert_mnist_data(argv: Sequence[str]) -> int:
-    """MNIST's images and labels files into a database.
+    """Convert MNIST's images and labels into a database.
 
     With the arguments of Caffe's convert_mnist_data.
     """
@@ -68,7 +68,7 @@ def convert_mnist_data(argv: Sequence[str]) -> int:
 
 
 def convert_cifar_data(argv: Sequence[str]) -> int:
-    """CIFAR-10's binary archives into two databases.
+    """Convert CIFAR-10's binary files into two databases.
 
     With the arguments of Caffe's convert_cifar_data.
     """
@@ -85,7 +85,7 @@ def convert_cifar_data(argv: Sequence[str]) -> int:
 
 
 def convert_leveldb(argv: Sequence[str]) -> int:
-    """A LevelDB's records into an LMDB.
+    """Convert a LevelDB into an LMDB.
 
     An LMDB opens at once at any length; a LevelDB is read through first.
     """
@@ -100,7 +100,7 @@ def convert_leveldb(argv: Sequence[str]) -> int:
 
 
 def compute_image_mean(argv: Sequence[str]) -> int:
-    """The mean image of a database, as a BlobProto.
+    """Compute a database's mean image, as a BlobProto.
 
     With the arguments of Caffe's compute_image_mean.
     """

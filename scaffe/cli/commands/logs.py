@@ -31,7 +31,7 @@ PICTURE_WRITERS = {".svg": to_svg, ".png": to_png}
 
 
 def parse_log(argv: Sequence[str]) -> int:
-    """A training log into two CSV files.
+    """Convert a training log into two CSV files.
 
     LOG.train and LOG.test, with the columns and arguments of Caffe's parse_log.py.
     """
@@ -73,15 +73,15 @@ def write_csv(path: Path, rows: list[caffe_log.Row], delimiter: str = ",") -> No
 def plot(argv: Sequence[str]) -> int:
     """Draw a timeline that train -timeline wrote.
 
-    Of three typical iterations, unless it is told which.
+    It draws three typical iterations, unless -iterations names others.
     """
     flags = Flags.of(plot)
     flags.argument("trace", "the trace's JSON")
     flags.argument("picture", "the .svg or .png to write; none: the trace's name with .svg", default="")
     flags.flag("iterations", "", "those to draw: 40:43 are 40, 41 and 42, 40 is one, : are all", metavar="A:B")
-    flags.flag("start", 0.0, "milliseconds from which to draw, instead of iterations", kind=number(0, MOST_MS))
-    flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end", kind=number(0, MOST_MS))
-    flags.flag("output", "", "as the argument", metavar="FILE")
+    flags.flag("start", 0.0, "draw from this millisecond on, instead of iterations", kind=number(0, MOST_MS))
+    flags.flag("end", 0.0, "draw up to this millisecond; 0: to the end", kind=number(0, MOST_MS))
+    flags.flag("output", "", "the picture, as the argument says it", metavar="FILE")
     options = flags.parse(argv)
     if bool(options.iterations) + bool(options.start or options.end) > 1:
         flags.error("give -iterations, or -start and -end, not both")
@@ -119,7 +119,7 @@ def _window(trace: Trace, options: Any) -> Window:
 
 
 def report(argv: Sequence[str]) -> int:
-    """Logs and traces of runs as one page of HTML.
+    """Make one page of HTML from logs and traces of runs.
 
     Folders stand for the logs and traces inside. The page needs no network.
     """
@@ -137,7 +137,7 @@ def report(argv: Sequence[str]) -> int:
 
 
 def scaling(argv: Sequence[str]) -> int:
-    """Logs of runs on 1..N ranks into a scaling table.
+    """Make a scaling table from logs of 1..N ranks.
 
     And, where asked for, a picture of it.
     """

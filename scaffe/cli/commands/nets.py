@@ -49,7 +49,7 @@ def _upgrade_text(command: Callable[..., int], read: Callable[[str], tuple[Any, 
 
 
 def upgrade_net_proto_text(argv: Sequence[str]) -> int:
-    """A net's prototxt, old or a fork's, in today's form."""
+    """Rewrite an old or a fork's net prototxt for today."""
     return _upgrade_text(upgrade_net_proto_text, _read_repaired, argv)
 
 
@@ -71,7 +71,7 @@ def _read_repaired(path: str) -> tuple[Any, list[str]]:
 
 
 def upgrade_net_proto_binary(argv: Sequence[str]) -> int:
-    """A .caffemodel of any age in today's form.
+    """Rewrite a .caffemodel of any age in today's form.
 
     Or from and to the other kinds of files of weights.
     """
@@ -86,7 +86,7 @@ def upgrade_net_proto_binary(argv: Sequence[str]) -> int:
 
 
 def upgrade_solver_proto_text(argv: Sequence[str]) -> int:
-    """A solver's prototxt of any age in today's form."""
+    """Rewrite a solver's prototxt in today's form."""
     return _upgrade_text(upgrade_solver_proto_text, lambda path: (graph.read_solver_as_written(path), []), argv)
 
 
@@ -125,7 +125,7 @@ def export_onnx(argv: Sequence[str]) -> int:
 def export_torch(argv: Sequence[str]) -> int:
     """Write a deploy net and its weights for PyTorch.
 
-    As the file of a module, and a .safetensors file of its name. What reads them needs PyTorch and safetensors alone.
+    It writes a module's file, and a .safetensors file of that name. To use them, PyTorch and safetensors are enough.
     """
     from scaffe.export.torch_file import export_torch as write
 

@@ -1,7 +1,7 @@
-"""Shapes, parameters, operations, memory of a net.
+"""Show a net's shapes, parameters, products, memory.
 
-A line a layer; with -ranks how ranks best share each of them, with -memory what
-leaves limited memory.
+It prints a line for each layer: with -ranks how ranks best share it, with -memory
+what of it leaves limited memory.
 """
 
 from __future__ import annotations
@@ -73,17 +73,18 @@ def _flags() -> Flags:
     flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
     flags.section("Training in limited memory")
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
-    flags.flag("memory_of", "host", "whose: the host's, with a disk below, that of the GPU that is here, or of another",
+    flags.flag("memory_of", "host", "what has the limit: the host, with a disk below it;"
+               " the GPU of this machine; or another card",
                choices=("host", "gpu", *CARDS))
-    flags.flag("precision", "fp32", "of activations, on a GPU", choices=PRECISIONS)
+    flags.flag("precision", "fp32", "type of activations, on a GPU", choices=PRECISIONS)
     flags.flag("tf32", "on", "whether float32 products may use TF32, on a GPU", choices=ON_OFF)
-    flags.flag("placement", "auto", "how: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
+    flags.flag("placement", "auto", "the way: auto, geeps, move, recompute", choices=tuple(PLACEMENTS),
                metavar="NAME")
-    flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
+    flags.flag("output", "", "a picture to write, .svg: memory in an iteration, or the plan for -ranks",
                metavar="FILE")
     flags.section("How ranks share the net")
-    flags.flag("ranks", 0, "so many, each with a batch of the net, in phase TRAIN", kind=whole(0, MOST_PLANNED))
-    flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=whole(1, MOST_PLANNED))
+    flags.flag("ranks", 0, "how many ranks, each with a batch of the net, in phase TRAIN", kind=whole(0, MOST_PLANNED))
+    flags.flag("ranks_per_node", 1, "how many of them on a node", kind=whole(1, MOST_PLANNED))
     flags.flag("partitions", "auto", "ranks that share one replica; auto: the best", kind=PARTITIONS, metavar="K")
     add_machine_flags(flags)
     return flags

@@ -35,7 +35,7 @@ MARK = "# a program of scaffe's under the name of Caffe's"
 
 
 def device_query(argv: Sequence[str]) -> int:
-    """What this machine has to compute with.
+    """List what this machine can compute with.
 
     And what is missing.
     """
@@ -93,7 +93,7 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def install_tools(argv: Sequence[str]) -> int:
-    """Caffe's programs where its build tree has them.
+    """Put programs where Caffe's build tree has them.
 
     build/tools/caffe and the like, so that shell scripts run unchanged.
     """

@@ -124,7 +124,7 @@ def _report(net: Net, forward: dict[int, float], backward: dict[int, float], pas
 def _report_speed(net: Net, forward: dict[int, float], backward: dict[int, float], n_iterations: int) -> None:
     """GFLOP/s beside the peak, which takes memory of its own to measure; on a device the roofline too."""
     peak = measured_peak(net.context.kernels, net.context.dtype)
-    info(f"Products of layers beside this machine's peak, {peak:.0f} GFLOP/s, which a direct convolution reached now:")
+    info(f"Layers' products compared with this machine's peak, {peak:.0f} GFLOP/s (a direct convolution's now):")
     once = [{index: seconds / n_iterations for index, seconds in part.items()} for part in (forward, backward)]
     for line in speed_lines(net, once[0], once[1], peak):
         info(line)
@@ -139,7 +139,7 @@ def _report_roofline(net: Net, once: list[dict[int, float]], measured: float) ->
     capability, clocks, n_bytes = device.clocks()
     known = operations_a_clock(capability, net.context.dtype, precision.tf32)
     peaks = Peaks(known * clocks if known else measured, n_bytes)
-    info(f"Layers beside the roofline of {peaks.operations / 1e12:.3g} TFLOP/s "
+    info(f"Layers compared with the roofline of {peaks.operations / 1e12:.3g} TFLOP/s "
          f"({'by its clock' if known else 'measured'}) and {n_bytes / 1e9:,.0f} GB/s:")
     for line in roofline_lines(net, once[0], once[1], peaks, images_per_pass(net)):
         info(line)

@@ -84,7 +84,7 @@ class Recovery:
         if loss is not None:
             names = ", ".join(map(str, loss.ranks)) or "unknown"
             times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
-            log.warning(f"Lost of {n_ranks} ranks in iteration {found.iteration}: {names}; "
+            log.warning(f"Lost in iteration {found.iteration}: rank {names} of {n_ranks} ranks; "
                         f"{self._communicator.n_ranks} go on ({sum(self._seconds.values()):.2f} s: {times})")
         else:
             log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")

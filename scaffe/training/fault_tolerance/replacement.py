@@ -18,9 +18,9 @@ STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
 
 def add_flags(flags: Flags) -> None:
     """Add ``-on_rank_loss`` and ``-history_copies``."""
-    flags.flag("on_rank_loss", STOP, "what is done then: stop, shrink, replace",
+    flags.flag("on_rank_loss", STOP, "what the others do: stop, shrink, replace",
                choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
-    flags.flag("history_copies", 1, "copies of histories; 0: snapshots", kind=whole(0, 1))
+    flags.flag("history_copies", 1, "second copies of histories", kind=whole(0, 1))
 
 
 def check(options: Any, strategy: Any, communicator: Communicator) -> None:
@@ -129,7 +129,7 @@ class Spawner:
             self.joining_ranks = JoiningRanks(command, 1, self._task)
             self._replacing.started()
         elif what is Next.GIVE_UP:
-            log.warning("No ranks are started any more for the lost ones: it has failed "
+            log.warning("No more ranks are started for lost ones: that has failed "
                         f"{self._replacing.n_failures} times")
         return what is Next.TAKE_IN
 
@@ -151,7 +151,7 @@ class Spawner:
     def _look(self, joining_ranks: JoiningRanks) -> None:
         joining_ranks.look()
         if joining_ranks.fault:
-            log.warning(f"Ranks that were started for lost ones do not come: {joining_ranks.fault}")
+            log.warning(f"Ranks that were started for lost ones have not joined: {joining_ranks.fault}")
             self._replacing.failed()
             self.joining_ranks = None
         elif joining_ranks.are_ready:

@@ -131,7 +131,7 @@ class Progress(Observer):
         self._first, self._started = solver.iteration, time.perf_counter()
         info(f"Training on {solver.communicator.n_ranks} rank(s), {self._images} images an iteration")
         if solver.shares and solver.shares[0].is_uneven:
-            info(f"Uneven shares: {solver.shares[0].text()}; losses and gradients weigh by images")
+            info(f"Uneven shares: {solver.shares[0].text()}; losses and gradients are weighted by it")
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         self._loss = loss

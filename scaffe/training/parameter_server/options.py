@@ -40,7 +40,7 @@ class Consistency:
 
 def add_servers_flag(flags: Flags) -> None:
     """Add ``-servers``."""
-    flags.flag("servers", 0, "the last N ranks have no net", kind=whole(0, MOST_RANKS))
+    flags.flag("servers", 0, "N ranks that only hold parameters", kind=whole(0, MOST_RANKS))
 
 
 @dataclass

@@ -28,8 +28,8 @@ def add_machine_flags(flags: Flags, can_measure: bool = False) -> None:
     ``can_measure``: whether the command's ranks are there to measure it."""
     words = {MEASURED: 0.0} if can_measure else {}
     kind, or_measured = number(1, MOST_SPEED, **words), "; measured: at the start" if can_measure else ""
-    flags.flag("link_bandwidth", LINK, f"bytes/s of a node's port, for the planner{or_measured}", kind=kind)
-    flags.flag("multiply_adds", RATE, f"of a rank a second, for the planner{or_measured}", kind=kind)
+    flags.flag("link_bandwidth", LINK, f"for -partitions: bytes/s of a node's port{or_measured}", kind=kind)
+    flags.flag("multiply_adds", RATE, f"for -partitions: multiply-adds/s of a rank{or_measured}", kind=kind)
 
 
 def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -> Ranks:

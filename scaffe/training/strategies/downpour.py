@@ -26,9 +26,9 @@ from scaffe.training.updater import Updater
 
 def add_downpour_flags(flags: Flags) -> None:
     """Add the flags that say when a replica fetches and pushes."""
-    flags.flag("n_fetch", 1, "steps between two fetches", kind=whole(1))
-    flags.flag("n_push", 1, "steps between two pushes", kind=whole(1))
-    flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=whole(1))
+    flags.flag("n_fetch", 1, "downpour: steps between fetches", kind=whole(1))
+    flags.flag("n_push", 1, "downpour: steps between pushes", kind=whole(1))
+    flags.flag("n_sync", 0, "downpour: sets both of these", kind=whole(1))
     flags.flag("warm_start", 0, "iterations by one replica first", kind=whole(0))
 
 

@@ -186,7 +186,7 @@ class Ssp(ServerStrategy):
     """
 
     roles = ServerRoles(lambda options: Consistency(options.slack, options.servers), lambda flags: flags.flag(
-        "slack", 0.0, "iterations ahead; inf: any", kind=SLACK))
+        "slack", 0.0, "ssp: iterations ahead; inf: any", kind=SLACK))
     eager: EagerTables
 
     def __init__(self, replica: Replica) -> None:

@@ -29,7 +29,7 @@ from scaffe.training.strategies.transfers import (
 
 def add_wire_flag(flags: Flags) -> None:
     """Add ``-wire``."""
-    flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
+    flags.flag("wire", "", "the type in which gradients are sent", choices=("fp16", "bf16"))
 
 
 class Composed(Strategy):

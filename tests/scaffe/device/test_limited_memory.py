@@ -658,7 +658,7 @@ def test_ranks_of_one_device_share_what_is_free(tmp_path, monkeypatch):
 
 def test_what_does_not_apply_is_said(tmp_path, capfd):
     solver_of(tmp_path, memory="99%", spill=str(tmp_path)).close()
-    assert "Memory: -spill does not apply: below a device's memory lies this machine's" in capfd.readouterr().err
+    assert "Memory: -spill does not apply on a GPU: the rest goes to the host's memory" in capfd.readouterr().err
     with pytest.raises(UserError, match="-memory does not go with debug_info"):
         solver_of(tmp_path, "debug_info: true", memory="99%")
 

@@ -168,7 +168,7 @@ def test_the_command_says_the_shares_in_one_line(tmp_path, lenet):
     three, one = (run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=n) for n in (N_RANKS, 1))
     assert three.returncode == one.returncode == 0, three.stderr
     assert re.findall(r"] (Uneven .*)", three.stderr) == [
-        "Uneven shares: the batch of 64 images is 22 on 1 rank(s) and 21 on 2; losses and gradients weigh by images"]
+        "Uneven shares: the batch of 64 images is 22 on 1 rank(s) and 21 on 2; losses and gradients are weighted by it"]
     assert "Training on 3 rank(s), 64 images an iteration" in three.stderr
     assert "Uneven" not in one.stderr
     assert losses(three.stderr) == pytest.approx(losses(one.stderr), rel=1e-4)

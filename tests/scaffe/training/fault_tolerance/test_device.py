@@ -26,7 +26,7 @@ def test_the_weights_are_an_undisturbed_ranks(tmp_path, databases, undisturbed, 
                    how, n_ranks=3, **ON_DEVICE, **carried)
     assert result.returncode == 0 or how == "replace", result.stderr
     assert "Optimization Done" in result.stderr, result.stderr
-    assert re.findall(r"Lost of 3 ranks .*; (\d) go on", result.stderr), result.stderr
+    assert re.findall(r"Lost in iteration \d+: rank .* of 3 ranks; (\d) go on", result.stderr), result.stderr
     if how == "replace":
         assert "New ranks have come in" in result.stderr, result.stderr
     np.testing.assert_allclose(weights(tmp_path), undisturbed, rtol=5e-3, atol=1e-5)
@@ -39,5 +39,5 @@ def test_training_goes_on(tmp_path, databases, flags):
                    n_ranks=3, **ON_DEVICE)
     assert result.returncode == 0, result.stderr
     assert "Optimization Done" in result.stderr
-    assert re.findall(r"Lost of 3 ranks .*; 2 go on", result.stderr), result.stderr
+    assert re.findall(r"Lost in iteration \d+: rank .* of 3 ranks; 2 go on", result.stderr), result.stderr
     assert np.isfinite(weights(tmp_path)).all()

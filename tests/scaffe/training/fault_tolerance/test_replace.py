@@ -34,6 +34,6 @@ def test_where_nobody_can_be_started_the_others_go_on(tmp_path, databases, undis
     result = train(make(tmp_path, databases, "1:4"), "-strategy", "sc-b", "-on_rank_loss", "replace", n_ranks=2,
                    options=("--host", "localhost:2"), **full)
     assert "Optimization Done" in result.stderr  # the launcher's exit code is not 0: it could not start a process
-    assert "Ranks that were started for lost ones do not come: the launcher starts none; has" in result.stderr
-    assert "No ranks are started any more for the lost ones: it has failed 3 times" in result.stderr
+    assert "Ranks that were started for lost ones have not joined: the launcher starts none; has" in result.stderr
+    assert "No more ranks are started for lost ones: that has failed 3 times" in result.stderr
     np.testing.assert_allclose(weights(tmp_path), undisturbed, rtol=2e-3, atol=2e-6)

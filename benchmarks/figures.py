@@ -100,7 +100,7 @@ class Figures:
 
     def _content(self) -> dict[str, Any]:
         return {"subject": self.subject, "machine": machine(self.device), "date": f"{datetime.now(UTC):%Y-%m-%d}",
-                "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_public(sys.argv[1:])]),
+                "command": _command(),
                 "versions": {"scaffe": __version__, "Python": platform.python_version(), **self.versions},
                 "note": self.note, "columns": list(self.columns),
                 "rows": [[_kept(cell) for cell in row] for row in self.rows]}
@@ -149,6 +149,13 @@ def _kept(cell: Cell) -> Any:
 def _line(cells: Sequence[str]) -> str:
     first, *others = cells
     return " ".join([f"{first:{FIRST_WIDTH}s}", *(f"{cell:>{WIDTH}s}" for cell in others)])
+
+
+def _command() -> str:
+    """What was typed, with the emulated cluster before it where it ran on one."""
+    typed = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_public(sys.argv[1:])])
+    cluster = os.environ.get("CLUSTER_COMMAND")
+    return f"{cluster} -- {typed}" if cluster else typed
 
 
 def _public(arguments: Sequence[str]) -> list[str]:

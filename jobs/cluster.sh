@@ -90,8 +90,8 @@ launch() { # OPTIONS... -- COMMAND...: mpirun, started on node 0
     if "$MPIRUN" --version 2>&1 | grep -qi "open mpi\|prte"; then
         (enter 0 "$MPIRUN" --prtemca plm_ssh_agent "$AGENT" --prtemca prte_if_include "$SUBNET.0/24" \
             --mca btl_tcp_if_include "$SUBNET.0/24" --mca btl tcp,sm,self --mca pml ob1 --mca mpi_yield_when_idle 1 \
-            --host "$hosts" --map-by "ppr:$RANKS:node:oversubscribe" --bind-to none -x PATH -x PYTHONPATH \
-            "${options[@]}" "$@")
+            --host "$hosts" --map-by "ppr:$RANKS:node:oversubscribe" --bind-to none -x PATH -x CLUSTER_COMMAND \
+            ${PYTHONPATH:+-x PYTHONPATH} "${options[@]}" "$@")
     else
         (enter 0 "$MPIRUN" -launcher ssh -launcher-exec "$AGENT" -hosts "$hosts" -n $((N * RANKS)) "${options[@]}" "$@")
     fi
@@ -99,6 +99,7 @@ launch() { # OPTIONS... -- COMMAND...: mpirun, started on node 0
 
 if [ "${1:-}" = agent ]; then shift; agent "$@"; fi
 [ $# -ge 4 ] || { sed -n '5,6p' "$SELF" >&2; exit 2; }
+export CLUSTER_COMMAND="${RANKS:+RANKS=$RANKS }jobs/cluster.sh $1 $2" # benchmarks keep it
 N=$1 RATE=$2 RANKS=${RANKS:-1} MPIRUN=$(command -v "${MPIRUN:-mpirun}")
 export CLUSTER_ID=c$$ SUBNET OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_osc=^ucx
 AGENT=$(mktemp)

@@ -57,7 +57,7 @@ def page_commands():
             words, ranks = scaffe_words(line.text), re.search(r"-np (\d+)\b", line.text)
             if words and words[0] in ("train", "test", "time", "summary") and len(words) > 1:
                 is_example = EXAMPLES.search(line.text.split(" #")[0].rstrip())
-                if not is_example and not words[2].startswith("examples/shapes"):  # make detect
+                if not is_example and not (words[2:3] and words[2].startswith("examples/shapes")):  # make detect
                     key = int(ranks[1]) if ranks else 1, tuple(plain(words)), left_out(line.text)
                     found.setdefault(key, line.text)
     return [(n_ranks, words, text) for (n_ranks, words, _), text in found.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffe.memory.problem.activations import divide_backward, divisible, set_sign_masks, use_sign_masks
 from scaffe.memory.problem.device_bytes import kept_bytes
-from scaffe.memory.problem.tensors import activation_tensors, iteration_of
+from scaffe.memory.problem.tensors import activation_tensors
 from scaffe.nets.net import Net
 
 
@@ -34,6 +34,10 @@ def _most_bytes(net: Net) -> int:
 
 
 def _used_bytes(net: Net) -> list[int]:
-    """Bytes of the activations that each step uses."""
-    iteration = iteration_of(net, activation_tensors(net), [], [0.0] * net.steps.n_steps)
-    return [sum(iteration.tensors[number].n_bytes for number in numbers) for numbers in iteration.used_in]
+    """Bytes of activations that each step finds in memory if they leave it whenever they lie idle."""
+    found = [0] * net.steps.n_steps
+    for each in activation_tensors(net):
+        for steps in each.tensor.uses:
+            for step in range(steps[0], steps[-1] + 1):
+                found[step] += each.tensor.n_bytes
+    return found

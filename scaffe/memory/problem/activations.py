@@ -65,8 +65,9 @@ def use_sign_masks(net: Net) -> list[Node]:
 def set_sign_masks(net: Net, nodes: Sequence[Node], uses: bool) -> None:
     """Have ReLUs save a sign mask, or their data."""
     for node in nodes:
-        node.layer.uses_sign_mask, node.layer.reads_bottoms = uses, not uses
-        node.seen_shapes = None
+        if isinstance(node.layer, ReLU):
+            node.layer.uses_sign_mask, node.layer.reads_bottoms = uses, not uses
+            node.seen_shapes = None
     net.reshape()
 
 

@@ -46,7 +46,9 @@ class ReLU(Neuron):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        if self.uses_sign_mask and self.sign_mask_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
+        if not self.uses_sign_mask:
+            self._sign_mask = None
+        elif self.sign_mask_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
             self._sign_mask = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
 
     @property

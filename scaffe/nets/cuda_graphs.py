@@ -111,8 +111,8 @@ class Recorded:
         """Run a stretch with what its tiers do before it and after (``memory.run.limited_net.cuts`` says what
         that may be), and forward with its hooks."""
         is_forward = layers.step > 0
-        steps = [index if is_forward else self._net.steps.backward(index)[0] for index in layers]
-        ahead = steps if is_forward else steps[:1]
+        steps = [*layers] if is_forward else [step for index in layers for step in self._net.steps.backward(index)]
+        ahead = steps if is_forward else self._net.steps.backward(layers[0])
         for tier in self._net.tiers:
             for step in ahead:
                 tier.before(step)

@@ -20,8 +20,9 @@ from scaffe.memory.backing.file_backed import FileBackedMemory, file_backed_zero
 from scaffe.memory.backing.pinned import PinnedStore, pinned_store
 from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.problem import device_bytes
-from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
+from scaffe.memory.problem.division import save_less_on_device
 from scaffe.memory.problem.scratch import held_bytes, reserve_scratch, waiting_bytes
 from scaffe.memory.problem.tensors import ActivationTensor, activation_tensors, iteration_of
 from scaffe.memory.run.chunked_updates import ChunkedState
@@ -212,13 +213,13 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
 def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
     net = solver.net
     on_device = DeviceState(net, partial(solver.strategy.replica.communicator.alloc, memory="device"))
-    use_sign_masks(net)
+    save_less_on_device(net)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
     state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
     unmovable = device_bytes.unmovable_on_device(net, activations, held_bytes()) + _taken_on_device(solver)
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
-    iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates)
+    iteration = iteration_of(net, activations, state.tensors, seconds, state.n_updates, is_recorded=True)
     unmovable -= state.taken_bytes
     limits = Limit(text, limit, unmovable, vars(options).get("placement", "auto"))
     store = pinned_store(net, iteration, limit - unmovable, len(activations), solver.communicator.n_ranks == 1)

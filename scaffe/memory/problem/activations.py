@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,25 +36,37 @@ def minimize_saved_activations(net: Net) -> None:
     use_sign_masks(net)
 
 
-def divide_backward(net: Net) -> None:
-    """Have layers compute their parameters' gradients first, in a step of its own, if they can. Their bottoms' data and
-    diffs are then never needed at once."""
-    able = (index for index, node in enumerate(net.nodes) if node.layer.divides and node.needs_backward
-            and any(node.propagate_down) and any(node.layer.param_propagate_down) and not node.layer.n_fused_back)
-    net.steps = replace(net.steps, divided=frozenset(able))
+def divide_backward(net: Net, layers: Collection[int] | None = None) -> None:
+    """Have layers compute their parameters' gradients first, in a step of its own. Their bottoms' data and diffs are
+    then never needed at once. ``layers``: some of ``divisible``; None: all."""
+    net.steps = replace(net.steps, divided=frozenset(divisible(net) if layers is None else layers))
 
 
-def use_sign_masks(net: Net) -> None:
+def divisible(net: Net) -> list[int]:
+    """The layers whose backward can be divided."""
+    return [index for index, node in enumerate(net.nodes) if node.layer.divides and node.needs_backward
+            and any(node.propagate_down) and any(node.layer.param_propagate_down) and not node.layer.n_fused_back]
+
+
+def use_sign_masks(net: Net) -> list[Node]:
     """Have ReLUs save a bit of each element instead of the data ("Binarize" of Gist, Jain et al., ISCA 2018), if no
-    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them. ``net``: a
-    built net, after ``fuse_layers`` if that is called at all."""
+    other layer's backward reads the data, or does so in a step of its own, after which nobody needs them. Returns those
+    that did not yet. ``net``: a built net, after ``fuse_layers`` if that is called at all."""
     owner = blob_memory.memory_owners(net, "shares_data")
     able = [node for node in net.nodes if _may_use_sign_mask(net, node)]
     needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
               if node not in able and index not in net.steps.divided for blob in _read(node)}
-    for node in able:
-        if isinstance(node.layer, ReLU) and id(owner[id(node.bottoms[0])]) not in needed:
-            node.layer.uses_sign_mask, node.layer.reads_bottoms = True, False
+    masked = [node for node in able if isinstance(node.layer, ReLU) and not node.layer.uses_sign_mask
+              and id(owner[id(node.bottoms[0])]) not in needed]
+    set_sign_masks(net, masked, True)
+    return masked
+
+
+def set_sign_masks(net: Net, nodes: Sequence[Node], uses: bool) -> None:
+    """Have ReLUs save a sign mask, or their data."""
+    for node in nodes:
+        if isinstance(node.layer, ReLU):
+            node.layer.uses_sign_mask, node.layer.reads_bottoms = uses, not uses
             node.seen_shapes = None
     net.reshape()
 

@@ -210,9 +210,17 @@ def _recompute(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, in
 
 
 def iteration_of(net: Net, activations: Sequence[ActivationTensor], state: Sequence[StateTensor],
-                 seconds: Sequence[float], n_updates: int = 0) -> Iteration:
-    """What a plan of a net is made from; ``seconds`` of each step, ``n_updates`` steps of updates behind the passes."""
-    joined = frozenset(index for index, node in enumerate(net.nodes) if node.fused_offset)
-    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, joined)
+                 seconds: Sequence[float], n_updates: int = 0, is_recorded: bool = False) -> Iteration:
+    """What a plan of a net is made from.
+
+    Args:
+        seconds: of each step.
+        n_updates: steps of updates behind the passes.
+        is_recorded: whether passes are recorded on a device, where both steps of a divided layer are in one recording.
+    """
+    joined = {index for index, node in enumerate(net.nodes) if node.fused_offset}
+    if is_recorded:
+        joined |= {net.steps.backward(layer)[-1] for layer in net.steps.divided}
+    return Iteration(tensors_of(net, activations, state), tuple(seconds), n_updates, frozenset(joined))
 
 

@@ -121,14 +121,14 @@ def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], update
     steps = steps or Steps(len(forward))
     ahead, back = set[int](), set[int]()
     for index, (group, block) in enumerate(zip(forward, backward, strict=True)):
-        step = steps.backward(index)[0]
+        own = [step for step in steps.backward(index) if step < len(plan.before)]
         if _moves(plan.before[index]):
             ahead.add(group.start)
         if _moves(plan.after[index]):
             ahead.add(group.stop)
-        if step < len(plan.before) and _moves(plan.before[step]):
+        if any(_moves(plan.before[step]) for step in own):
             back.add(block.stop if index == block[-1] else block.start)
-        if step < len(plan.after) and (step in updates or _moves(plan.after[step])):
+        if any(step in updates or _moves(plan.after[step]) for step in own):
             back.add(block.start)
     return Cuts(frozenset(ahead), frozenset(back))
 

@@ -16,9 +16,10 @@ from scaffe.memory.backing.pinned import pinned_store
 from scaffe.memory.backing.spill_file import SpillFile
 from scaffe.memory.options import n_bytes
 from scaffe.memory.plan.greedy import least_bytes
-from scaffe.memory.problem.activations import reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.activations import reduce_saved_activations
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import unmovable_in_forward_on_device, unmovable_on_device
+from scaffe.memory.problem.division import save_less_on_device
 from scaffe.memory.problem.iteration import Iteration
 from scaffe.memory.problem.layer_groups import bytes_of, long_groups, single_layers
 from scaffe.memory.problem.scratch import reserve_scratch
@@ -78,10 +79,10 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
         net.params.move(net.params.zeros)
     if whole <= limit:
         return None
-    use_sign_masks(net)
+    save_less_on_device(net)
     activations = activation_tensors(net)
     unmovable = unmovable_on_device(net, activations, scratch)
-    iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())))
+    iteration = iteration_of(net, activations, [], estimated_seconds(net, Speed(*device.speeds())), is_recorded=True)
     return LimitedNet(net, activations, [], iteration, Limit(memory, limit, unmovable, placement),
                       pinned_store(net, iteration, limit - unmovable, len(activations)))
 

@@ -20,10 +20,11 @@ from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resid
 from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem import state as state_tensors
-from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations, use_sign_masks
+from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations
 from scaffe.memory.problem.cards import DEFAULT, CardSpeeds, speeds_of
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
+from scaffe.memory.problem.division import save_less_on_device
 from scaffe.memory.problem.iteration import Bandwidth, Iteration
 from scaffe.memory.problem.scratch import Workspaces, estimated_workspaces, taken_bytes, waiting_bytes
 from scaffe.memory.problem.tensors import StateTensor, activation_tensors, iteration_of
@@ -108,7 +109,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: CardSpeeds | No
     whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, works) + waiting_bytes(net)
     limit = n_bytes(memory, whole)
     if limit < whole:
-        use_sign_masks(net)
+        save_less_on_device(net)
     unmovable, iteration, lay = _on_card(net, card.speed, works)
     least = unmovable + least_together(iteration, lay)
     _refuse_below(least, unmovable, memory, limit)
@@ -116,7 +117,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: CardSpeeds | No
                  lambda make: fitted_together(iteration, make, limit - unmovable, card.bandwidth, lay)[0])
     steps = net.steps
     if limit >= whole:
-        use_sign_masks(net)
+        save_less_on_device(net)
         other_unmovable, other, lay = _on_card(net, card.speed, works)
         least = min(least, other_unmovable + least_together(other, lay))
     return Forecast(whole, limit, unmovable, least, [node.name for node in net.nodes], steps, iteration, plan,
@@ -134,7 +135,7 @@ def _on_card(net: Net, speed: Speed, works: Workspaces) -> tuple[int, Iteration,
     for layer in large:
         n_bytes = 3 * N_HISTORIES * layer_groups.bytes_of(net, layer)
         seconds[layer_groups.update_steps(net, layer)[0]] += n_bytes / speed.n_bytes
-    iteration = iteration_of(net, activations, state, seconds)
+    iteration = iteration_of(net, activations, state, seconds, is_recorded=True)
     return unmovable, iteration, laid_out(iteration, PAGE_BYTES, len(activations))
 
 

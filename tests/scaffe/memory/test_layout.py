@@ -9,9 +9,10 @@ from scaffe.mapped_memory import rounded
 from scaffe.memory.plan.greedy import least_bytes
 from scaffe.memory.plan.layout import arrangement, fitted_together, least_together, packed
 from scaffe.memory.plan.placements import PLACEMENTS
-from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError
+from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.memory.problem.iteration import Bandwidth
 from scaffe.memory.run.limited_net import cuts
+from scaffe.nets.steps import Steps
 from tests.scaffe.memory.test_plans import chain, random_iteration, with_state
 
 
@@ -162,6 +163,19 @@ def test_a_stretch_ends_with_the_pass_behind_which_a_layer_is_updated(seed):
         found = cuts(plan, forward, backward, {2 * n - 1 - index})
         assert found.forward == usual.forward
         assert found.backward == usual.backward | {backward[index].start}
+
+
+@pytest.mark.parametrize(("where", "do", "expected"), [
+    ("before", Do.OFFLOADED, 2), ("after", Do.OFFLOAD, 1), ("before", Do.DROP, None)])
+@pytest.mark.parametrize("inner", [0, 1])
+def test_a_layer_whose_backward_has_two_steps_is_cut_at_its_edges(where, do, expected, inner):
+    """Layer 1 of three, in steps 4 and 5: what either waits for is there ahead of both."""
+    actions = {side: [()] * 7 for side in ("before", "after")}
+    actions[where][4 + inner] = (Action(do, 0),)
+    plan = Plan((), tuple(actions["before"]), tuple(actions["after"]))
+    alone = [range(i, i + 1) for i in range(3)]
+    found = cuts(plan, alone, alone, steps=Steps(3, divided=frozenset({1})))
+    assert found == (frozenset(), frozenset({expected} - {None}))
 
 
 def stretches(found, n_layers):

@@ -17,6 +17,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 from figures import RESULTS, shown  # noqa: E402
+from pictures import PICTURES  # noqa: E402
 from quotes import quoted  # noqa: E402
 
 from scaffe.atomic_files import write_whole  # noqa: E402
@@ -68,8 +69,10 @@ def _cell(cell: Any) -> str:
 
 
 def main() -> None:
-    """Write the page, and what others quote of it."""
+    """Write the page and its pictures, and what others quote of it."""
     write_whole(PAGE, page(TEXT.read_text(), RESULTS).encode(), OSError)
+    for name, draw in PICTURES.items():
+        write_whole(PAGE.parent / name, draw(RESULTS).encode(), OSError)
     for other in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         if other != PAGE and (text := quoted(before := other.read_text(), RESULTS)) != before:
             write_whole(other, text.encode(), OSError)

@@ -18,8 +18,8 @@ TEXT = (ROOT / "benchmarks/page.md").read_text()
 def modules(monkeypatch):
     """benchmarks/figures.py and results.py, which are no package."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    names = ("figures", "results")
-    yield [importlib.import_module(name) for name in names]
+    names = ("figures", "results", "pictures")
+    yield [importlib.import_module(name) for name in names][:2]
     for name in names:
         sys.modules.pop(name)
 
@@ -27,6 +27,20 @@ def modules(monkeypatch):
 def test_the_page_is_up_to_date(modules):
     _, results = modules
     assert results.page(TEXT, ROOT / "benchmarks/results") == (ROOT / "docs/benchmarks.md").read_text()
+    for name, draw in results.PICTURES.items():
+        assert draw(ROOT / "benchmarks/results") == (ROOT / "docs" / name).read_text()
+
+
+def test_pictures_have_the_points_of_the_newest_file(modules, tmp_path, monkeypatch):
+    pictures = importlib.import_module("pictures")
+    drawn = []
+    monkeypatch.setattr(pictures, "_drawn", lambda title, curves, x, y: drawn.append(dict(curves)) or "")
+    for date, speed in (("2026-01-02", 0.9), ("2026-01-01", 0.1)):
+        table = {"date": date, "columns": ["net, images, limit", "x no limit"],
+                 "rows": [["A, 8, none", 1.0], ["A, 8, 38 %", speed], ["B, 8, 5 % (least 4 %)", 0.5]]}
+        (tmp_path / f"memory.disk.{date}.json").write_text(json.dumps(table))
+    pictures.memory(tmp_path)
+    assert drawn == [{"A": [(100.0, 1.0), (38.0, 0.9)], "B": [(100.0, 1.0), (5.0, 0.5)]}]
 
 
 def test_the_text_has_a_place_for_each_subject_and_no_other():

@@ -59,14 +59,10 @@ enter() { # NODE COMMAND...: run on a node, under its own host name and, unless 
     [ "${SHM:-}" != shared ] || ipc=
     # shellcheck disable=SC2016,SC2086
     exec ip netns exec "$(node_name "$number")" unshare --uts $ipc --mount bash -c '
-        number=$1 subnet=$2; shift 2
-        hostname "node$number"
+        hostname "node$1"; shift
         [ "${SHM:-}" = shared ] || mount -t tmpfs tmpfs /dev/shm
-        hosts=$(mktemp)
-        { echo 127.0.0.1 localhost; for ((i = 0; i < 64; i++)); do echo "$subnet.$((i + 1)) node$i"; done; } >"$hosts"
-        mount --bind "$hosts" /etc/hosts
-        rm "$hosts"
-        exec "$@"' enter "$number" "$SUBNET" "$@"
+        mount --bind "$HOSTS" /etc/hosts
+        exec "$@"' enter "$number" "$@"
 }
 
 agent() { # [ssh options] HOST COMMAND...: stands in for ssh
@@ -102,9 +98,11 @@ if [ "${1:-}" = agent ]; then shift; agent "$@"; fi
 export CLUSTER_COMMAND="${RANKS:+RANKS=$RANKS }jobs/cluster.sh $1 $2" # benchmarks keep it
 N=$1 RATE=$2 RANKS=${RANKS:-1} MPIRUN=$(command -v "${MPIRUN:-mpirun}")
 export CLUSTER_ID=c$$ SUBNET OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_osc=^ucx
-AGENT=$(mktemp)
-trap 'tear_down; rm -f "$AGENT"' EXIT
-printf '#!/bin/bash\nCLUSTER_ID=%s exec %q agent "$@"\n' "$CLUSTER_ID" "$SELF" >"$AGENT"
+AGENT=$(mktemp) HOSTS=$(mktemp)
+export HOSTS
+trap 'tear_down; rm -f "$AGENT" "$HOSTS"' EXIT
+printf '#!/bin/bash\nCLUSTER_ID=%s HOSTS=%s exec %q agent "$@"\n' "$CLUSTER_ID" "$HOSTS" "$SELF" >"$AGENT"
+{ echo 127.0.0.1 localhost; for ((i = 0; i < 64; i++)); do echo "$SUBNET.$((i + 1)) node$i"; done; } >"$HOSTS"
 chmod +x "$AGENT"
 build
 shift 2

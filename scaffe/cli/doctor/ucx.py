@@ -11,6 +11,8 @@ from scaffe.environment import CUDA_AWARE
 
 LIBRARIES = ("libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0")
 """Each needs those before it."""
+ANYWHERE = {"OMPI_MCA_opal_common_ucx_tls": "any", "OMPI_MCA_opal_common_ucx_devices": "any"}
+"""Without these Open MPI takes UCX on InfiniBand alone, and a job elsewhere ends in MPI_Init."""
 WHEEL = "pip install libucx-cu12  # libucx-cu13 with CUDA 13; then doctor says what to export"
 
 
@@ -25,7 +27,7 @@ def settings(folder: Path) -> dict[str, str]:
     """The variables by which all ranks' Open MPI sends by the UCX in a folder, and this program believes it: built
     without CUDA, the library itself answers no."""
     return {"LD_PRELOAD": ":".join(str(folder / name) for name in LIBRARIES), "UCX_MODULE_DIR": str(folder / "ucx"),
-            "OMPI_MCA_pml": "ucx", CUDA_AWARE.name: "1"}
+            "OMPI_MCA_pml": "ucx", **ANYWHERE, CUDA_AWARE.name: "1"}
 
 
 def judge(is_aware: bool, why: str, is_open_mpi: bool, folder: Path | None) -> Finding:

@@ -82,7 +82,8 @@ def test_a_ucx_that_is_there_and_not_used(tmp_path, monkeypatch):
                                          "MPIX_Query_cuda_support says no; Open MPI does not use the UCX in " + lib)
     assert found.to_type == (
         f"export LD_PRELOAD={lib}/libucm.so.0:{lib}/libucs.so.0:{lib}/libuct.so.0:{lib}/libucp.so.0 "
-        f"UCX_MODULE_DIR={lib}/ucx OMPI_MCA_pml=ucx SCAFFE_CUDA_AWARE=1")
+        f"UCX_MODULE_DIR={lib}/ucx OMPI_MCA_pml=ucx OMPI_MCA_opal_common_ucx_tls=any "
+        "OMPI_MCA_opal_common_ucx_devices=any SCAFFE_CUDA_AWARE=1")
 
 
 def test_a_ucx_without_cuda_is_none(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ echo "$* $(cat) $CUDA_MPS_PIPE_DIRECTORY" >> {folder}/told
 [ "$1" != -d ] || exit {start}
 """)
     script.chmod(0o755)
-    (folder / "cupy.py").write_text(f"raise SystemExit({use}) if {use} else None\ndef arange(n):\n"
+    (folder / "cupy.py").write_text(f"if {use}:\n    raise SystemExit({use})\ndef arange(n):\n"
                                     "    class Sum:\n        def sum(self): return 3\n    return Sum()\n")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(folder))

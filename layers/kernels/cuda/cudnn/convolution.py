@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -165,14 +165,16 @@ class Convolution:
     def _is_better(self, fused: Built, plain: Built, whole: ConvKey) -> bool:
         """Whether ``choose`` takes the fused graph, or the plain one with our own kernel behind it. ``whole``: the key
         of the first, for the whole batch."""
-        arrays, workspace = operands(whole, max(fused.n_workspace_bytes, plain.n_workspace_bytes))
-        rows, own = arrays[Y].reshape(-1, self.spec.n_output), {number: arrays[number] for number in (X, W, Y)}
+        n_bytes = max(fused.n_workspace_bytes, plain.n_workspace_bytes)
+        made = cache(lambda: operands(whole, n_bytes))  # only where it is timed: recordings come here, too
 
         def in_two() -> None:
-            self._run(plain, own, workspace)
-            add_bias(rows, arrays[BIAS].reshape(-1) if BIAS in arrays else None, whole.slope)
+            arrays, workspace = made()
+            self._run(plain, {number: arrays[number] for number in (X, W, Y)}, workspace)
+            bias = arrays[BIAS].reshape(-1) if BIAS in arrays else None
+            add_bias(arrays[Y].reshape(-1, self.spec.n_output), bias, whole.slope)
         return plans.chosen_way(whole, {
-            "one graph": plans.Way(lambda: self._run(fused, arrays, workspace), fused.n_workspace_bytes),
+            "one graph": plans.Way(lambda: self._run(fused, *made()), fused.n_workspace_bytes),
             "two steps": plans.Way(in_two, plain.n_workspace_bytes)}) == "one graph"
 
     def _run(self, graph: Built, arrays: Mapping[int, Any], workspace: Any) -> None:

@@ -52,10 +52,12 @@ class Blob:
         writes: counts writes to the data by others than the net's passes.
         kernel_order: for weights that kernels read as (O, K, I), the sizes of I and K; else None.
         kernel_copy: a copy of the data as a half type's kernels read them; None if there is none.
+        sign_bits: a bit of each element of the data (``SigningPlan``), where the pass that wrote these wrote those.
     """
 
     kernel_order: tuple[int, int] | None = None
     kernel_copy: KernelCopy | None = None
+    sign_bits: Any = None
 
     def __init__(self, shape: Sequence[int] = (0,), dtype: np.dtype | type = np.float32,
                  channels_last: bool | None = None, zeros: Zeros = np.zeros) -> None:

@@ -38,7 +38,10 @@ class SummingPlan(Protocol):
     def backward_data_sum(self, gy: Array, w: Array, gx: Array, addends: Sequence[Array],
                           signs: Array | None = None) -> None:
         """As ``WeightedPlan.backward_data``, with ``addends``, at least one array of gx's length, added; 0 where
-        ``signs``, if given, are not above 0. gx is none of them."""
+        ``signs``, if given, are not above 0: an array of gx's type, or sign bits. gx is none of them."""
+
+    def takes_sign_bits(self, n_addends: int) -> bool:
+        """Whether ``signs`` may be sign bits beside so many addends, and that is no slower."""
 
 
 @runtime_checkable
@@ -167,6 +170,17 @@ class BatchNormPlan(Protocol):
 
         With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or g ·
         scale / sqrt(variance + eps) if the last forward used the running sums."""
+
+
+@runtime_checkable
+class SigningPlan(Protocol):
+    """A batch normalisation that can write a sign bit of each element, 1 above 0, beside its result: eight a byte, the
+    lowest first, in the order of the elements."""
+
+    wrote_signs: bool  # whether the last forward has written ``Fused.signs``
+
+    def can_write_signs(self, slope: float | None, adds: bool) -> bool:
+        """Whether ``forward_train``, with the sum of an addend or without and a ReLU of that slope, can."""
 
 
 class SoftmaxLossPlan(Protocol):

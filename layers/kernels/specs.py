@@ -252,13 +252,14 @@ class NormPasses:
 @dataclass(frozen=True)
 class Fused:
     """The operations fused to a normalisation: y = relu(xn · scale + bias + addend), xn being the normalised x; scale
-    and bias (C,), of the parameters' type, the ReLU's negative ``slope``, and addend (rows, C), of x's type, for
-    forward only. Each may be None."""
+    and bias (C,), of the parameters' type, the ReLU's negative ``slope``, and, for forward only, addend (rows, C), of
+    x's type, and ``signs``, bytes that get y's sign bits (``SigningPlan``). Each may be None."""
 
     scale: Any = None
     bias: Any = None
     slope: float | None = None
     addend: Any = None
+    signs: Any = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.base.axes import Rows, check_n_axes
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.layer import TEST, Layer, layer_types
+from scaffe.layers.kernels.plans import SigningPlan
 from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec
 
 
@@ -33,12 +34,16 @@ class BatchNorm(Layer):
     backward. Backward then needs only one of their activations: this layer's bottom. A sum with another blob (Eltwise)
     and the ReLU behind it are fused in forward alone.
 
+    Attributes:
+        saves_signs: whether the fused forward writes its top's ``sign_bits``, where it can. Set before ``reshape``.
+
     Raises LayerError if the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
     spec: NormSpec | None = None  # of the kernels' plan, if there is one
     recordable = repeatable = True
     keeps_bottom = True
+    saves_signs = False
     _affine: Affine | None = None
     _slope: float | None = None
     _adds = False
@@ -104,7 +109,13 @@ class BatchNorm(Layer):
         spec = NormSpec(shape, p.eps, p.moving_average_fraction, self.context.dtype)
         keeps = top[0] is x and not self.forward_only
         self._kept = self.context.xp.empty((spec.n_rows, spec.n_channels), x.dtype) if keeps else None
-        self.spec, self._plan = spec, self.context.kernels.batch_norm(spec)
+        self.spec, self._plan, top[0].sign_bits = spec, self.context.kernels.batch_norm(spec), None
+        self._signs = self.context.xp.zeros(x.n_elems // 8, np.uint8) if self._can_save_signs() else None
+
+    def _can_save_signs(self) -> bool:
+        slope = self._slope_of_sum if self._adds else self._slope
+        return (self.saves_signs and not self._uses_sums and isinstance(self._plan, SigningPlan)
+                and self._plan.can_write_signs(slope, self._adds))
 
     def passes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool]) -> NormPasses:
         """Which passes of the kernels' plan of ``spec`` run, if backward computes these bottoms' gradients; empty: it
@@ -115,13 +126,15 @@ class BatchNorm(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._forward(bottom[0], top[0], NOT_FUSED)
+        top[0].sign_bits = None
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise and apply the fused layers in one pass; ``bottom[1]`` is what a fused sum adds."""
         fused = self._fused()
         if self._adds:
             fused = replace(fused, addend=self._data(bottom[1]), slope=self._slope_of_sum)
-        self._forward(bottom[0], top[0], fused)
+        self._forward(bottom[0], top[0], replace(fused, signs=self._signs))
+        top[0].sign_bits = self._signs if self._signs is not None and self._plan.wrote_signs else None
 
     def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
         """See Layer: the running statistics stay as they are."""

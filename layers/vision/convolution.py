@@ -89,9 +89,8 @@ class _Windowed(Weighted):
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if wanted and self._addends:
-                signs = None if self._signs is None else self._signs.data_flat
                 self._plan.backward_data_sum(channels_last(y.diff, self._axis), w, x.diff_flat,
-                                             [blob.diff_flat for blob in self._addends], signs)
+                                             [blob.diff_flat for blob in self._addends], self._read_signs())
             elif wanted:
                 out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
                 self._plan.backward_data(channels_last(y.diff, self._axis), w, out)
@@ -108,6 +107,15 @@ class _Windowed(Weighted):
             return False
         self._addends, self._signs = addends, signs
         return True
+
+    def takes_sign_bits(self) -> bool:
+        """Whether the sum's backward of ReLU reads sign bits where the signs' blob has them."""
+        return self._signs is not None and self._plan.takes_sign_bits(len(self._addends))
+
+    def _read_signs(self) -> Any:
+        if self._signs is None or self._signs.sign_bits is None:
+            return None if self._signs is None else self._signs.data_flat
+        return self._signs.sign_bits
 
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A bottom's shape with all axes before the channel axis merged into one."""

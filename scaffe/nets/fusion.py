@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.normalization.batch_norm import BatchNorm
 from scaffe.layers.reshaping.copies import Split
 from scaffe.layers.vision.convolution import Convolution
 from scaffe.nets.net import Net
@@ -90,6 +91,21 @@ def _join_sum(nodes: Sequence[Node], split: Node, layer: Split) -> None:
     bottom, others = split.bottoms[0], [top for top in split.tops if top is not own]
     if last.layer.include_sum(bottom, others, bottom if layer.includes_relu else None):
         layer.is_summed, last.bottoms = True, [bottom]
+        _join_signs(nodes, bottom, last.layer)
+
+
+def _join_signs(nodes: Sequence[Node], blob: Blob, reader: Convolution) -> None:
+    """Let the normalisation whose pass writes a blob save its signs, where the reader's backward then reads no data."""
+    norm = norm_in_front(nodes, blob)
+    if norm is not None and reader.takes_sign_bits():
+        norm.saves_signs = True
+
+
+def norm_in_front(nodes: Sequence[Node], blob: Blob) -> BatchNorm | None:
+    """The layer whose fused pass writes a blob, if that is a normalisation in training."""
+    writer = [node for node in nodes if _holds(node.tops, blob)][-1]
+    head = nodes[nodes.index(writer) - writer.fused_offset].layer
+    return head if isinstance(head, BatchNorm) and head.writes_params else None
 
 
 def _gives_gradient(node: Node, bottom: Blob) -> bool:

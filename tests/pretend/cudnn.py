@@ -14,17 +14,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tests.pretend.cudnn_operations import NORMS, Node, compute, norm_refused
+from tests.pretend.cudnn_tensors import Tensor, data_type
 from tests.pretend.queue import enqueue, stream_at
 from tests.pretend.tf32 import rounded_to_tf32, with_winograd_error
 
 STEPS = ("validate", "build_operation_graph", "create_execution_plans", "deselect_numeric_notes", "check_support")
-
-
-class data_type(Enum):
-    FLOAT, DOUBLE, HALF, BFLOAT16, NOT_SET = range(5)
 
 
 class heur_mode(Enum):
@@ -42,51 +38,6 @@ class numerical_note(Enum):
 
 class cudnnGraphNotSupportedError(RuntimeError):
     """No engine takes the graph."""
-
-
-class Tensor:
-    """A tensor's description; setters give the tensor back."""
-
-    def __init__(self, dim: list[int] | None = None, stride: list[int] | None = None, dtype: Any = None,
-                 on_host: bool = False) -> None:
-        self.dim, self.stride, self.dtype, self.uid, self.is_output = dim, stride, dtype, None, False
-        self.on_host = on_host
-
-    def set_uid(self, uid: int) -> Tensor:
-        self.uid = uid
-        return self
-
-    def set_output(self, is_output: bool) -> Tensor:
-        self.is_output = is_output
-        return self
-
-    def set_dim(self, dim: list[int]) -> Tensor:
-        self.dim = dim
-        return self
-
-    def set_stride(self, stride: list[int]) -> Tensor:
-        self.stride = stride
-        return self
-
-    def set_data_type(self, dtype: Any) -> Tensor:
-        self.dtype = dtype
-        return self
-
-    @property
-    def numpys_type(self) -> np.dtype:
-        """Its elements."""
-        import ml_dtypes
-
-        return np.dtype({"FLOAT": np.float32, "HALF": np.float16, "BFLOAT16": ml_dtypes.bfloat16}[self.dtype.name])
-
-    def on(self, address: int) -> np.ndarray:
-        """The memory at an address, of this description."""
-        if address % 16 and not self.on_host:
-            raise RuntimeError(f"tensor {self.uid} lies at {address:#x}, which is not a multiple of 16")
-        dtype = self.numpys_type
-        n_elems = 1 + sum((n - 1) * s for n, s in zip(self.dim, self.stride))
-        raw = np.frombuffer((ctypes.c_uint8 * (n_elems * dtype.itemsize)).from_address(address), np.uint8)
-        return as_strided(raw.view(dtype), self.dim, [s * dtype.itemsize for s in self.stride])
 
 
 class pygraph:
@@ -143,6 +94,12 @@ class pygraph:
 
     def relu_backward(self, loss: Tensor, input: Tensor, negative_slope: float = 0.0) -> Tensor:
         return self._add("relu_backward", (loss, input), negative_slope=negative_slope)
+
+    def cmp_gt(self, input: Tensor, comparison: Tensor) -> Tensor:
+        return self._add("cmp_gt", (input, comparison))
+
+    def binary_select(self, input0: Tensor, input1: Tensor, mask: Tensor) -> Tensor:
+        return self._add("binary_select", (input0, input1, mask))
 
     def batchnorm(self, input: Tensor, scale: Tensor, bias: Tensor, in_running_mean: None, in_running_var: None,
                   epsilon: Tensor, momentum: None) -> list[Tensor | None]:
@@ -274,7 +231,7 @@ class pygraph:
 
     def _read(self, tensor: Tensor, address: int) -> np.ndarray:
         """An input; factors of products lose what tensor cores do not take."""
-        values = tensor.on(address).astype(np.float64)
+        values = tensor.read(address)
         is_factor = self._nodes[0].name.startswith("conv") and tensor in self._nodes[0].inputs
         is_cut = is_factor and tensor.dtype is data_type.FLOAT and numerical_note.TENSOR_CORE not in self._notes
         return rounded_to_tf32(values) if is_cut else values
@@ -295,8 +252,7 @@ class pygraph:
             for out, result in zip(node.outputs, results, strict=True):
                 values[id(out)] = result
                 if out.is_output:
-                    target = out.on(addresses[out.uid])
-                    target[...] = result.reshape(target.shape)
+                    out.write(result, addresses[out.uid])
 
 
 _streams: dict[int, int] = {}

@@ -34,6 +34,7 @@ def norm_refused(nodes: Sequence[Node]) -> bool:
     """Whether cuDNN has no engine for a graph with a normalisation: it lists no plan."""
     names = [node.name for node in nodes]
     patterns = (["batchnorm"], ["batchnorm", "relu"], ["batchnorm", "add", "relu"], ["batchnorm_backward"],
+                ["batchnorm", "relu", "cmp_gt"], ["batchnorm", "add", "relu", "cmp_gt"],
                 ["batchnorm_inference", "relu_backward", "batchnorm_backward"])
     x = nodes[0].inputs[0]
     sloped = any(node.options.get("negative_slope") for node in nodes)
@@ -69,6 +70,8 @@ OPERATIONS: dict[str, Callable[..., Arrays]] = {
     "add": lambda a, b: (a + b,),
     "relu": lambda x, negative_slope: (np.where(x > 0, x, negative_slope * x),),
     "relu_backward": lambda g, x, negative_slope: (np.where(x > 0, g, negative_slope * g),),
+    "cmp_gt": lambda x, other: (x > other,),
+    "binary_select": lambda x, other, mask: (np.where(mask > 0, x, other),),
     "batchnorm": _batch_norm,
     "batchnorm_inference": lambda x, mean, inverse, scale, bias: ((x - mean) * inverse * scale + bias,),
     "batchnorm_backward": _batch_norm_backward}

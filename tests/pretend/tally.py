@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scaffe.layers.kernels.cuda import deferred
-from tests.pretend import array, compiler, cublas, cudnn, queue
+from tests.pretend import array, compiler, cublas, cudnn, cudnn_operations, queue
 
 VIEWS = {"getitem", "reshape", "view", "transpose", "moveaxis", "ravel", "squeeze", "broadcast_to"}
 """NumPy's functions that launch nothing."""
@@ -22,7 +22,8 @@ class Tally:
 
     Attributes:
         launches: by kernel, graph or function.
-        n_bytes: of the arrays that each of them reads and writes, once each however often it does.
+        n_bytes: of the arrays that each of them reads and writes, once each however often it does; of a convolution's
+            bottom only the places that some window has.
         events: records and waits on events.
     """
 
@@ -67,7 +68,7 @@ def counting() -> Iterator[Tally]:
             kernel.name, sum(a.nbytes for a in args if isinstance(a, array.ndarray))))
         _note_before(patch, cudnn.pygraph, "execute_plan_at_index", tally, lambda graph, *rest, **how: (
             "+".join(node.name for node in graph._nodes),
-            sum(_tensor_bytes(t) for t in graph._tensors if t.uid is not None and not t.on_host)))
+            sum(t.n_bytes for t in graph._tensors if t.uid is not None and not t.on_host) - _skipped(graph._nodes[0])))
         _note_before(patch, array, "call", tally, lambda name, function, args, kwargs: (
             name, sum(a.nbytes for a in array._device_arrays([*args, *kwargs.values()]))))
         _note_before(patch, cublas, "gemm", tally, lambda stream, transa, transb, m, n, k, *rest, **how: (
@@ -84,8 +85,17 @@ def _named(launch: Callable[..., None], tally: Tally) -> Callable[..., None]:
     return named
 
 
-def _tensor_bytes(tensor: cudnn.Tensor) -> int:
-    return prod(tensor.dim) * tensor.numpys_type.itemsize
+def _skipped(node: cudnn_operations.Node) -> int:
+    """Bytes of a convolution's bottom that no window has: a 1x1 of stride 2 reads a quarter of it."""
+    if node.name not in ("conv_fprop", "conv_wgrad"):
+        return 0
+    x, other = node.inputs
+    w, y = (other, node.outputs[0]) if node.name == "conv_fprop" else (node.outputs[0], other)
+    window = zip(x.dim[2:], w.dim[2:], y.dim[2:], *(node.options[each] for each in ("padding", "stride", "dilation")))
+    n_read = prod(x.dim[:2]) * prod(len({place for tap in range(k) for o in range(n_out)
+                                         if 0 <= (place := o * s + tap * d - p) < n})
+                                    for n, k, n_out, p, s, d in window)
+    return x.n_bytes - n_read * x.numpys_type.itemsize
 
 
 def _counted(method: Callable[..., Any], tally: Tally) -> Callable[..., Any]:

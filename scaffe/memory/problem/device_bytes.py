@@ -7,19 +7,29 @@ from typing import Any
 
 from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.reshaping.copies import Split
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem.activations import arena_bytes
 from scaffe.memory.problem.costs import blobs_outside, made_in_passes
 from scaffe.memory.problem.tensors import ActivationTensor
 from scaffe.nets.blob_memory import aligned, kept_blobs
+from scaffe.nets.fusion import norm_in_front
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 
 def training_bytes(net: Net, n_histories: int) -> int:
     """Bytes of device memory that training takes without a limit, and without the workspace of layers' plans:
-    ``bytes_beside_blobs``, the activations' arena and the blobs outside it. Of a net after ``fuse_layers``."""
-    return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True)
+    ``bytes_beside_blobs``, the activations' arena and the blobs outside it, sign bits. Of a net after
+    ``fuse_layers``."""
+    return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True) + _sign_bits(net)
+
+
+def _sign_bits(net: Net) -> int:
+    """Bytes of the sign bits that ``join_sums`` will have saved at most; those that are saved ``kept_bytes`` finds."""
+    return sum(node.bottoms[0].n_elems // 8 for node in net.nodes
+               if isinstance(node.layer, Split) and node.layer.includes_relu and not node.layer.is_summed
+               and norm_in_front(net.nodes, node.bottoms[0]) is not None)
 
 
 def bytes_of_test_net(net: Net) -> int:

@@ -78,12 +78,17 @@ def every_graph() -> Iterator[tuple[str, Any]]:
         for dtype, tf32 in PRECISIONS[1:]:  # tensor cores alone
             spec = ConvSpec(*shape, stride, (0, 0), (1, 1), 1, False, np.dtype(dtype))
             yield f"{name}, {np.dtype(dtype).name}, with a sum", SumKey(spec, tf32, n_addends, masks)
+            if masks:
+                yield f"{name}, {np.dtype(dtype).name}, with a sum and sign bits", SumKey(
+                    spec, tf32, n_addends, masks, bits=True)
     for name, (shape, relu) in NORMS.items():
         for dtype in DTYPES:
             for kind in (norms.FORWARD, norms.BACKWARD):
                 yield f"{name}, {dtype.name}, {kind}", norms.NormKey(kind, norms.four_axes(shape), dtype, 1e-5, relu)
             yield f"{name}, {dtype.name}, {norms.FORWARD} with a sum", norms.NormKey(
                 norms.FORWARD, norms.four_axes(shape), dtype, 1e-5, True, True)
+            yield f"{name}, {dtype.name}, {norms.FORWARD} with a sum and sign bits", norms.NormKey(
+                norms.FORWARD, norms.four_axes(shape), dtype, 1e-5, True, True, True)
 
 
 def plan(name: str, key: Any, place: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda import channels
 from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.plans import SigningPlan
 from scaffe.layers.kernels.specs import Fused, FusedDiffs, NormSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, EPS, close, double, every_dtype, numbers, shifted, wide
@@ -184,3 +185,23 @@ def test_plans_are_timed_once_and_remembered(cp: Any, kind: str, tmp_path: Any) 
         cudnn_plans.build.cache_clear()  # as a new process would
     kept = [path.read_bytes() for path in (tmp_path / "cudnn_plans").iterdir()]
     assert any(b"batchnorm" in content for content in kept)
+
+
+@every_dtype
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sign_bits(cp: Any, kind: str, shape: tuple, adds: bool, dtype: np.dtype) -> None:
+    """Of the result; a plan that writes none says so."""
+    on = Bench(cp, shape, dtype, "both, relu")
+    able = isinstance(on.plan, SigningPlan) and on.plan.can_write_signs(0.0, adds)
+    assert not (kind == "ours" and able)
+    n_bytes = -(-on.x.size // 8)
+    addend, bits = cp.asarray(on.gy) if adds else None, cp.full(n_bytes, 255, np.uint8)
+    y = cp.empty(on.x.shape, dtype)
+    on.plan.forward_train(cp.asarray(on.x), y, on.sums, replace(on.fused, addend=addend, signs=bits if able else None))
+    if able:
+        assert on.plan.wrote_signs
+        np.testing.assert_array_equal(bits.get(), np.packbits((double(y.get()) > 0).reshape(-1), bitorder="little"))
+    x = cp.asarray(on.x)
+    on.plan.forward_train(x, x, on.sums, replace(on.fused, signs=bits if able else None), cp.empty_like(x))
+    assert not (able and on.plan.wrote_signs)

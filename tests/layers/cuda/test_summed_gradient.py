@@ -52,6 +52,30 @@ def test_sums(cp: Any, kind: str, case: tuple, dtype: np.dtype, masks: bool, n_a
         np.testing.assert_array_equal(double(array.get()), double(stored(before)))
 
 
+@pytest.mark.parametrize("n_addends", [1, 3, 4])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("case", CASES)
+def test_sign_bits(cp: Any, kind: str, case: tuple, dtype: np.dtype, n_addends: int, monkeypatch: Any) -> None:
+    """Refused where their last byte is not full, and where data would have no graph either."""
+    if kind == "ours":
+        return
+    monkeypatch.setattr("scaffe.layers.kernels.cuda.cudnn.plans.chosen_way", lambda key, ways: next(iter(ways)))
+    spec = ConvSpec(*case, False, dtype)
+    plan = cuda.convolution(spec)
+    able = dtype in HALVES and n_addends < 4 and np.prod(spec.in_shape) % 8 == 0
+    assert plan.takes_sign_bits(n_addends) == able or REAL
+    if not plan.takes_sign_bits(n_addends):
+        return
+    gy, w = numbers(spec.out_shape, dtype, 1), double(numbers(spec.weight_shape, dtype, 2)).astype(np.float32)
+    addends, signs = [numbers(spec.in_shape, dtype, 3 + n) for n in range(n_addends)], numbers(spec.in_shape, dtype, 9)
+    signs[0, 0] = 0
+    gx = cp.empty(stored(signs).shape, dtype)
+    bits = np.packbits((double(stored(signs)) > 0).reshape(-1), bitorder="little")
+    plan.backward_data_sum(cp.asarray(stored(gy)), cp.asarray(w), gx, [cp.asarray(stored(a)) for a in addends],
+                           cp.asarray(bits))
+    close(gx, expected(spec, gy, w, addends, signs), dtype, n_eps_of(kind, dtype))
+
+
 @pytest.mark.skipif(REAL, reason="looks into the pretend module")
 @pytest.mark.parametrize(("dtype", "tf32", "ran"), [
     (np.float32, False, ["conv_dgrad"]), (np.float32, True, ["conv_dgrad+add+relu_backward"]),

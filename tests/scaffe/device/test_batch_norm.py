@@ -14,6 +14,7 @@ from google.protobuf import text_format
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda import deferred
+from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
 from scaffe.memory.problem import activations
@@ -24,6 +25,7 @@ from tests import pretend
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
 N_ITERATIONS = 6
+BY_BITS = {"batchnorm+add+relu+cmp_gt", "conv_dgrad+add+binary_select"}  # graphs that write and read sign bits
 late = contextlib.nullcontext if REAL else pretend.deferring
 each_alone = deferred.deferring
 
@@ -99,7 +101,7 @@ def test_a_residual_net_trains_as_on_the_cpu(with_cudnn: bool, precision: str, t
     if with_cudnn and not REAL:
         one_pass = {"batchnorm", "batchnorm+relu", "batchnorm+add+relu", "batchnorm_backward",
                     "batchnorm_inference+relu_backward+batchnorm_backward"}
-        one_pass |= {"conv_dgrad+add", "conv_dgrad+add+relu_backward"} if precision == "bf16" else set()
+        one_pass |= {"conv_dgrad+add", *BY_BITS} if precision == "bf16" else set()
         assert one_pass <= set(pygraph.log)
         assert all(pygraph.log.count(name) >= 3 for name in one_pass)  # until they are recorded
 
@@ -130,3 +132,18 @@ def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: 
     else:
         assert np.abs(joined[1] - apart[1]).max() > 0
         np.testing.assert_allclose(joined[0], apart[0], rtol=0.01)
+
+
+@pytest.mark.skipif(REAL, reason="looks into the pretend module")
+def test_sign_bits_give_what_signs_of_the_data_give(monkeypatch, with_cudnn: bool) -> None:
+    """Losses and parameters to the bit, recordings included."""
+    from tests.pretend.cudnn import pygraph
+
+    pygraph.log.clear()
+    by_bits, ran = train("0", "bf16"), {*pygraph.log}
+    monkeypatch.setattr(cudnn_convolution.Convolution, "takes_sign_bits", lambda plan, n_addends: False)
+    pygraph.log.clear()
+    by_data = train("0", "bf16")
+    assert (ran >= BY_BITS, BY_BITS & {*pygraph.log}) == (with_cudnn, set())
+    assert by_bits[0] == by_data[0]
+    np.testing.assert_array_equal(by_bits[1].view(np.uint32), by_data[1].view(np.uint32))

@@ -330,6 +330,9 @@ class SumsByNumPy:
         if signs is not None:
             gx[...] = np.where(signs > 0, gx, 0)
 
+    def takes_sign_bits(self, n_addends) -> bool:
+        return False
+
 
 @pytest.mark.parametrize("order", ["short first", "short last"])
 def test_a_convolution_writes_the_sum_of_a_splits_gradients(monkeypatch, order: str) -> None:

@@ -21,7 +21,7 @@ from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet, data_type
 from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormPasses, NormSpec
 
-X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS, ADDEND = range(1, 13)  # the tensors' numbers
+X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS, ADDEND, BITS, ZERO = range(1, 15)  # tensors
 FORWARD, BACKWARD = "batchnorm", "batchnorm_backward"
 LARGE = {FORWARD: (X, Y), BACKWARD: (X, GY, GX)}
 SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE, OF_SCALE, OF_BIAS)}
@@ -31,7 +31,7 @@ SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE,
 class NormKey:
     """The ``graphs.Key`` of a normalisation's plan: FORWARD, by the batch's statistics, or BACKWARD; the shape as
     ``four_axes`` makes it; all numbers per channel are float32; ``adds``: another tensor is added ahead of ReLU, in
-    FORWARD."""
+    FORWARD; ``signs``: sign bits of its result are written, too."""
 
     kind: str
     shape: Ints
@@ -39,6 +39,7 @@ class NormKey:
     eps: float
     relu: bool
     adds: bool = False
+    signs: bool = False
     tf32: bool = False
     compiles: ClassVar[bool] = True  # there is no other engine
 
@@ -48,11 +49,14 @@ class NormKey:
         found = dict.fromkeys(LARGE[self.kind], (self.shape, self.dtype))
         found |= dict.fromkeys(SMALL[self.kind], a_channel)
         found |= {BIAS: a_channel} if self.relu else {}
-        return found | ({ADDEND: (self.shape, self.dtype)} if self.adds else {})
+        found |= {ADDEND: (self.shape, self.dtype)} if self.adds else {}
+        return found | ({BITS: (self.shape, graphs.SIGNS)} if self.signs else {})
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
-        return {EPS: np.array(self.eps, np.float32)} if self.kind == FORWARD else {}
+        found = {EPS: self.eps} if self.kind == FORWARD else {}
+        found |= {ZERO: 0.0} if self.signs else {}
+        return {number: np.array(value, np.float32) for number, value in found.items()}
 
     def draw(self, sheet: Sheet) -> None:
         (self._draw_forward if self.kind == FORWARD else self._draw_backward)(sheet)
@@ -64,7 +68,10 @@ class NormKey:
             in_running_var=None, epsilon=eps, momentum=None)  # the running sums are Caffe's, not cuDNN's means
         if self.adds:
             y = graph.add(a=y, b=sheet.tensor(ADDEND))
-        sheet.give(graph.relu(y) if self.relu else y, Y)
+        y = graph.relu(y) if self.relu else y
+        if self.signs:
+            sheet.give(graph.cmp_gt(input=y, comparison=sheet.constant(ZERO, len(self.shape))), BITS)
+        sheet.give(y, Y)
         sheet.give(mean, MEAN)
         sheet.give(inverse, INVERSE)
 
@@ -90,17 +97,17 @@ class BatchNorm:
     """A BatchNormPlan. Passes in place, with the running sums or with a leaky ReLU run ``channels.BatchNorm``."""
 
     def __init__(self, spec: NormSpec) -> None:
-        self.spec, self._own = spec, Own(spec)
+        self.spec, self._own, self.wrote_signs = spec, Own(spec), False
         self._numbers: Part = (spec.n_channels, np.float32)
         self._ones = device.load().ones(spec.n_channels, np.float32)
         self._zeros = device.load().zeros(spec.n_channels, np.float32)
         self._build = cache(self._build_now)  # what follows is not known before the first pass
 
-    def _build_now(self, kind: str, slope: float | None, adds: bool = False) -> Built | None:
+    def _build_now(self, kind: str, slope: float | None, adds: bool = False, signs: bool = False) -> Built | None:
         if slope:
             return None
         key = NormKey(kind, four_axes(self.spec.in_shape), np.dtype(self.spec.dtype), self.spec.eps, slope is not None,
-                      adds)
+                      adds, signs)
         return plans.build(key)
 
     def scratch(self, passes: NormPasses) -> list[tuple[Part, ...]]:
@@ -111,9 +118,10 @@ class BatchNorm:
                 *self._own.scratch(passes)]
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        adds = fused.addend is not None
+        adds, signs = fused.addend is not None, fused.signs is not None
         ours = _lie_together(x, y) or (adds and _lie_together(fused.addend, y))
-        built = None if ours else self._build(FORWARD, fused.slope, adds)
+        built = None if ours else self._build(FORWARD, fused.slope, adds, signs)
+        self.wrote_signs = signs and built is not None
         if built is None:
             self._own.forward_train(x, y, sums, fused, kept)
             return
@@ -121,8 +129,13 @@ class BatchNorm:
             kept[...] = x
         workspace, *_ = arena.take(self._workspace(built))
         built.run({**self._statistics(), SCALE: self._scale(fused), BIAS: self._bias(fused), X: x, Y: y,
-                   **({ADDEND: fused.addend} if adds else {})}, workspace)
+                   **({ADDEND: fused.addend} if adds else {}), **({BITS: fused.signs} if signs else {})}, workspace)
         self._own.add_to_sums(sums)
+
+    def can_write_signs(self, slope: float | None, adds: bool) -> bool:
+        """See SigningPlan."""
+        n_elems = self.spec.n_rows * self.spec.n_channels
+        return slope is not None and n_elems % 8 == 0 and self._build(FORWARD, slope, adds, True) is not None
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         self._own.forward_fixed(x, y, sums, fused, kept)

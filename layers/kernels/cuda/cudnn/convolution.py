@@ -214,13 +214,19 @@ class Convolution:
 
     def backward_data_sum(self, gy: Any, w: Any, gx: Any, addends: Sequence[Any], signs: Any = None) -> None:
         """See SummingPlan. Half types are rounded once, or twice without a graph for it."""
-        built = None if self._data is None else self._sums.prepare(len(addends), signs is not None)
+        built = None if self._data is None else (
+            self._sums.prepare_bits(len(addends)) if _are_bits(signs)
+            else self._sums.prepare(len(addends), signs is not None))
         if built is None:
             self.backward_data(gy, w, gx)
             add_up([gx, *addends], gx, signs)
             return
         kernels, workspace = arena.take(self._weights.part, _workspace(built))
         self._sums.run(built, gy, self._weights.laid_out(w, kernels), gx, addends, signs, workspace)
+
+    def takes_sign_bits(self, n_addends: int) -> bool:
+        """See SummingPlan."""
+        return self._data is not None and self._sums.prepare_bits(n_addends) is not None
 
     @cached_property
     def _sums(self) -> SummedGradient:
@@ -251,6 +257,11 @@ class Convolution:
 
 def _workspace(graph: Built) -> Part:
     return graph.n_workspace_bytes, np.uint8
+
+
+def _are_bits(signs: Any) -> bool:
+    """Whether signs are sign bits, not data."""
+    return signs is not None and signs.dtype == np.uint8
 
 
 def _part(flat: Any, number: int, n_parts: int) -> Any:

@@ -19,6 +19,7 @@ from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import Ints, storage_strides
 
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
+SIGNS = np.dtype(np.bool_)  # of tensors of sign bits
 MOST_WORKSPACE_BYTES = 1 << 30
 
 
@@ -88,7 +89,7 @@ class Built:
     n_parts: int = 1
 
     def __post_init__(self) -> None:
-        self._n_elems = {number: prod(shape) for number, (shape, _) in self.key.tensors.items()}
+        self._n_elems = {number: prod(held(*tensor)[0]) for number, tensor in self.key.tensors.items()}
         self._constants = self.key.constants  # kept: cuDNN reads them at their addresses
         self._hosts = {number: value.ctypes.data for number, value in self._constants.items()}
 
@@ -126,7 +127,13 @@ def reason() -> str:
 
 def data_type(dtype: np.dtype) -> Any:
     """The Frontend's name of a type."""
-    return getattr(frontend().data_type, TYPES[np.dtype(dtype).name])
+    name = "BOOLEAN" if dtype == SIGNS else TYPES[np.dtype(dtype).name]
+    return getattr(frontend().data_type, name)
+
+
+def held(shape: Ints, dtype: np.dtype) -> tuple[Ints, np.dtype]:
+    """Shape and type of the array that holds a tensor: cuDNN packs eight sign bits a byte."""
+    return ((prod(shape) // 8,), np.dtype(np.uint8)) if dtype == SIGNS else (shape, dtype)
 
 
 class _Handle:

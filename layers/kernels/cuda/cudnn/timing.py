@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.cudnn.graphs import Key
+from scaffe.layers.kernels.cuda.cudnn.graphs import Key, held
 
 SLOWER = 1.04  # than the fastest, for less workspace: no more than times vary between runs
 N_TIMED = 3
@@ -30,7 +30,7 @@ def choose(seconds: Sequence[float], workspaces: Sequence[int]) -> int:
 def operands(key: Key, n_workspace_bytes: int) -> tuple[dict[int, Any], Any]:
     """Arrays of zeros for a graph's tensors, by number, and a workspace: to time it with."""
     cupy = device.load()
-    arrays = {number: cupy.zeros(shape, dtype) for number, (shape, dtype) in key.tensors.items()}
+    arrays = {number: cupy.zeros(*held(*tensor)) for number, tensor in key.tensors.items()}
     return arrays, cupy.empty(max(n_workspace_bytes, 1), np.uint8)
 
 

@@ -41,6 +41,7 @@ class Layer:
     idle_in_place: bool = False  # forward does nothing if tops' data share bottom 0's memory
     shares_diff: bool = False  # tops' diffs may share bottom 0's memory
     passes_diff: bool = False  # bottoms' diffs equal top 0's, and may share its memory
+    adds_in_place: bool = False  # backward may compute bottom 0's diff in top 0's memory
     by_image: bool = False  # in phase TEST, image i of the tops depends on image i of the bottoms alone
     filled_tops: Sequence[int] = ()  # of a layer without bottoms: tops that forward writes whole, and nobody else
     recordable: ClassVar[bool] = False  # a pass launches the same work whatever the values: a CUDA graph can replay it

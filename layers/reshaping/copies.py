@@ -30,7 +30,7 @@ class Split(Layer):
     by_image = recordable = repeatable = True
     reads_bottoms = reads_tops = False
     n_tops = (1, None)
-    shares_data = idle_in_place = True
+    shares_data = idle_in_place = adds_in_place = True
     has_half_kernels = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.net import Net
@@ -105,13 +106,39 @@ def written_diffs(nodes: Iterable[Node]) -> list[Blob]:
 
 def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
     """For each blob, by id, the blob that owns its memory: layers such as Split give their tops the bottom's memory.
-    ``shares``: the layers' attribute that says so: "shares_data" or "shares_diff"."""
+    Diffs also share it by ``net.passed_diffs``. ``shares``: the layers' attribute that says so:
+    "shares_data" or "shares_diff"."""
     owner: dict[int, Blob] = {}
     for node in net.nodes:
         for top in node.tops:
             passed_on = getattr(node.layer, shares) and node.bottoms
             owner.setdefault(id(top), owner[id(node.bottoms[0])] if passed_on else top)
+    for _, giver, blob in passed_diffs(net) if shares == "shares_diff" else ():
+        owner[id(blob)] = owner[id(giver)]
     return owner
+
+
+class Giver(NamedTuple):
+    """A layer's blob whose diff may have its memory from another one."""
+
+    layer: int
+    giver: Blob
+    blob: Blob
+
+
+def diff_givers(net: Net) -> list[Giver]:
+    """A sum's top could give its diff's memory to each bottom, whose diffs are equal; a Split's bottom to the first
+    top, to whose diff the others are added. What gives comes before that to which it does."""
+    able = [(index, node) for index, node in enumerate(net.nodes) if node.needs_backward]
+    return [*(Giver(index, node.tops[0], blob) for index, node in reversed(able) if node.layer.passes_diff
+              for blob in node.bottoms if blob is not node.tops[0]),
+            *(Giver(index, node.bottoms[0], node.tops[0]) for index, node in able
+              if node.layer.adds_in_place and node.propagate_down[0])]
+
+
+def passed_diffs(net: Net) -> list[Giver]:
+    """Those of them that do, by ``net.passed_diffs``."""
+    return [each for each in diff_givers(net) if net.passed_diffs.get(id(each.blob)) == len(net.nodes)]
 
 
 def runs_fused(net: Net, node: Node) -> bool:

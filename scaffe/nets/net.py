@@ -49,8 +49,8 @@ class Net:
     Attributes:
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
         unfused: set it to run every layer by itself, if the blobs between fused layers may be read.
-        passed_diffs: by id, blobs whose diff shares its memory with others, since a sum passes it on; the value is the
-            index below which an in-place layer must not write it.
+        passed_diffs: by id, blobs whose diff shares its memory with others, since a sum passes it on, or a Split adds
+            to it; the value is the index below which an in-place layer must not write it.
         sharers: for a test net, pairs of its parameters' blobs, of which the first uses the second one's memory.
         own_blobs: for a test net, the parameters that the training net lacks, each once.
         steps: numbers of what runs one after another; set it to have backward of layers that can be divided run in two.

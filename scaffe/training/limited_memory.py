@@ -20,7 +20,12 @@ from scaffe.memory.backing.file_backed import FileBackedMemory, file_backed_zero
 from scaffe.memory.backing.pinned import PinnedStore, pinned_store
 from scaffe.memory.options import n_bytes, shown
 from scaffe.memory.problem import device_bytes
-from scaffe.memory.problem.activations import pass_diffs, place_activations, reduce_saved_activations
+from scaffe.memory.problem.activations import (
+    note_passed_diffs,
+    pass_diffs,
+    place_activations,
+    reduce_saved_activations,
+)
 from scaffe.memory.problem.costs import Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.division import save_less_on_device
 from scaffe.memory.problem.scratch import held_bytes, reserve_scratch, waiting_bytes
@@ -214,6 +219,7 @@ def _limited_on_device(solver: Solver, options: Namespace, text: str, limit: int
     net = solver.net
     on_device = DeviceState(net, partial(solver.strategy.replica.communicator.alloc, memory="device"))
     save_less_on_device(net)
+    note_passed_diffs(net, in_splits=True)
     may_be_eager = not needs_scale(net.context.dtype)  # else an update is left out if any gradient overflows
     state, activations = chunked_state(solver, on_device, may_be_eager, recomputes=False), activation_tensors(net)
     unmovable = device_bytes.unmovable_on_device(net, activations, held_bytes()) + _taken_on_device(solver)

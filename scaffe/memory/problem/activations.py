@@ -153,34 +153,43 @@ def diff_parts(net: Net) -> list[blob_memory.BlobMemory]:
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
 
 
-def _diff_owners(net: Net) -> dict[int, Blob]:
-    """As ``memory_owners``, and bottoms of a sum, whose diffs are its top's, have the top's memory."""
+def _diff_owners(net: Net, in_splits: bool = False) -> dict[int, Blob]:
+    """As ``memory_owners``, and bottoms of a sum, whose diffs are its top's, have the top's memory. ``in_splits``:
+    whether Splits add to their first top's diff, too, which then has the bottom's memory."""
     owner = blob_memory.memory_owners(net, "shares_diff")
-    n_owned, kept = Counter(map(id, owner.values())), blob_memory.kept_blobs(net)
     users = Counter(id(blob) for node in net.nodes if not blob_memory.runs_fused(net, node) for blob in node.bottoms)
-    on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
-    for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
-        if not (node.layer.passes_diff and node.needs_backward) or id(owner[id(node.tops[0])]) in kept:
+    kept = blob_memory.kept_blobs(net)
+    able = {id(blob) for blob in blob_memory.written_diffs(net.nodes) if users[id(blob)] == 1}
+    able -= {id(blob) for node in net.nodes if node.layer.host_only  # a user's may write diffs
+             for blob in (*node.tops, *node.bottoms)} | kept.keys()
+    for layer, giver, blob in blob_memory.diff_givers(net):
+        if not (in_splits or net.nodes[layer].layer.passes_diff):
             continue
-        for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False):
-            is_alone = owner[id(blob)] is blob and n_owned[id(blob)] == users[id(blob)] == 1
-            if wanted and is_alone and blob is not node.tops[0] and id(blob) not in kept.keys() | on_host:
-                owner[id(blob)] = owner[id(node.tops[0])]
+        n_owned = sum(other is blob for other in owner.values())
+        if id(blob) in able and owner[id(blob)] is blob and n_owned == 1 and id(owner[id(giver)]) not in kept:
+            owner[id(blob)] = owner[id(giver)]
     return owner
 
 
 def pass_diffs(net: Net) -> None:
-    """Have the bottoms of sums share their top's diff if nobody else writes it, so that backward copies nothing.
+    """Have the bottoms of sums share their top's diff if nobody else writes it, so that backward copies nothing. For
+    nets whose diffs nobody sets between layers."""
+    note_passed_diffs(net)
+    share_passed_diffs(net)
 
-    For nets whose diffs nobody sets between layers. ``net.passed_diffs`` then says which bottoms these are, and which
-    tops of sums the layers in front of them may write, in place.
-    """
-    owner = _diff_owners(net)
-    for index, node in enumerate(net.nodes):
-        if not (node.layer.passes_diff and node.needs_backward):
-            continue
-        top = node.tops[0]
-        for blob in node.bottoms:
-            if owner[id(blob)] is owner[id(top)] and blob is not top:
-                blob.share_diff(owner[id(blob)])
-                net.passed_diffs |= {id(blob): len(net.nodes), id(top): net.passed_diffs.get(id(top), index)}
+
+def note_passed_diffs(net: Net, in_splits: bool = False) -> None:
+    """Note in ``net.passed_diffs`` which bottoms these are, and which tops of sums the layers in front of them may
+    write, in place. ``in_splits``: as for ``_diff_owners``."""
+    owner = _diff_owners(net, in_splits)
+    given = [each for each in blob_memory.diff_givers(net) if owner[id(each.blob)] is owner[id(each.giver)]]
+    net.passed_diffs |= {id(each.blob): len(net.nodes) for each in given}
+    for each in reversed(given):
+        if net.nodes[each.layer].layer.passes_diff:
+            net.passed_diffs.setdefault(id(each.giver), each.layer)
+
+
+def share_passed_diffs(net: Net) -> None:
+    """Have those blobs use the memory of the others', which is bound."""
+    for _, giver, blob in blob_memory.passed_diffs(net):
+        blob.share_diff(giver)

@@ -12,6 +12,7 @@ from scaffe.errors import UserError
 from scaffe.memory.backing.store import BackingStore
 from scaffe.memory.plan.layout import Layout
 from scaffe.memory.plan.plan import Action, Choice, Do, Plan
+from scaffe.memory.problem.activations import share_passed_diffs
 from scaffe.memory.problem.tensors import ActivationTensor, StateTensor, sharers, tensors_of
 from scaffe.nets.net import Net, Tier
 
@@ -58,6 +59,7 @@ class Executor(Tier):
         for state, memory in zip(self._state, self.memory.arrays[len(self._activations):], strict=True):
             if not state.tensor.is_persistent and not state.is_refreshed:  # those are told when an iteration begins
                 state.bind(memory)
+        share_passed_diffs(self._net)
         for node in self._net.nodes:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()

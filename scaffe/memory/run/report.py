@@ -20,7 +20,7 @@ from scaffe.memory.plan.plan import Choice, Do, MemoryTooSmallError, Plan, resid
 from scaffe.memory.plan.schedule import predict
 from scaffe.memory.problem import layer_groups
 from scaffe.memory.problem import state as state_tensors
-from scaffe.memory.problem.activations import minimize_saved_activations, reduce_saved_activations
+from scaffe.memory.problem.activations import minimize_saved_activations, note_passed_diffs, reduce_saved_activations
 from scaffe.memory.problem.cards import DEFAULT, CardSpeeds, speeds_of
 from scaffe.memory.problem.costs import CORE, Speed, estimated_seconds, unmovable_bytes
 from scaffe.memory.problem.device_bytes import training_bytes, unmovable_on_device, update_bytes
@@ -108,6 +108,7 @@ def forecast_on_gpu(net: Net, memory: str, placement: str, card: CardSpeeds | No
         node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
     whole = training_bytes(net, N_HISTORIES) + update_bytes(net) + taken_bytes(net, works) + waiting_bytes(net)
     limit = n_bytes(memory, whole)
+    note_passed_diffs(net, in_splits=True)
     if limit < whole:
         save_less_on_device(net)
     unmovable, iteration, lay = _on_card(net, card.speed, works)

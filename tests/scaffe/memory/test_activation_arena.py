@@ -11,13 +11,22 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.layers.base.axes import same_memory
 from scaffe.layers.base.context import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.memory.problem.activations import arena_bytes, data_parts, diff_parts, pass_diffs, reuse_activations
+from scaffe.memory.problem.activations import (
+    arena_bytes,
+    data_parts,
+    diff_parts,
+    note_passed_diffs,
+    pass_diffs,
+    reuse_activations,
+    share_passed_diffs,
+)
 from scaffe.memory.problem.device_bytes import training_bytes, unfolded_bytes
 from scaffe.nets import graph
-from scaffe.nets.blob_memory import ALIGN_BYTES, Lifetime, aligned, place
+from scaffe.nets.blob_memory import ALIGN_BYTES, Lifetime, aligned, memory_owners, place
 from scaffe.nets.build import build_net
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.proto import caffe_pb2
@@ -170,6 +179,23 @@ def test_sums_pass_their_gradient_on_without_a_copy(in_place, arena):
     net.unfused = True
     plain.unfused = True
     same(run(net), run(plain))
+
+
+def test_a_split_adds_up_in_the_memory_of_its_first_tops_gradient():
+    """The second and the third top are bottoms of sums, and have these sums' gradients."""
+    plain, net = build(residual_net(True)), build(residual_net(True))
+    for each in (plain, net):
+        fuse_layers(each, backward=True)
+    note_passed_diffs(net, in_splits=True)
+    share_passed_diffs(net)
+    same(run(net), run(plain))
+    owners = memory_owners(net, "shares_diff")
+    for split in (node for node in net.nodes if node.param.type == "Split" and node.needs_backward):
+        whole, first = split.bottoms[0], [top is split.tops[0] for top in split.tops]
+        assert [same_memory(top.diff_flat, whole.diff_flat) for top in split.tops] == first
+        assert [owners[id(top)] is owners[id(whole)] for top in split.tops] == first
+    sums = [node for node in net.nodes if node.param.type == "Eltwise"]
+    assert all(owners[id(blob)] is owners[id(node.tops[0])] for node in sums for blob in node.bottoms)
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -134,7 +134,8 @@ class BatchNorm(Layer):
         if self._adds:
             fused = replace(fused, addend=self._data(bottom[1]), slope=self._slope_of_sum)
         self._forward(bottom[0], top[0], replace(fused, signs=self._signs))
-        top[0].sign_bits = self._signs if self._signs is not None and self._plan.wrote_signs else None
+        wrote = isinstance(self._plan, SigningPlan) and self._plan.wrote_signs
+        top[0].sign_bits = self._signs if wrote else None
 
     def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
         """See Layer: the running statistics stay as they are."""

@@ -12,7 +12,7 @@ from scaffe.cli import main as cli
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.layers.kernels import device
-from scaffe.nets import graph, summary
+from scaffe.nets import graph, profiler_ranges, summary
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.strategies.bucketed import Pending
@@ -192,6 +192,15 @@ def test_a_profiler_sees_layers_in_phases(tmp_path, lenet, on_device, monkeypatc
     recorded = [names for names in seen if " to " in names[-1]]
     assert len(recorded) == (4 if way == "attached" else 0)
     assert all(names[-1].startswith(names[0]) for names in recorded)
+
+
+def test_ranges_of_a_net_on_the_cpu_are_missed_in_one_line(tmp_path, lenet, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    net = lenet.replace("batch_size: 64", BATCH).replace("batch_size: 100", BATCH)
+    write_solver(tmp_path, net, max_iter=1, test_iter=1, test_interval=1, snapshot=None)
+    profiler_ranges._say_there_are_none.cache_clear()
+    assert cli.main(["train", "-solver", "solver.prototxt", "-nvtx"]) == 0
+    assert capsys.readouterr().err.count("-nvtx: the net computes on the CPU") == 1
 
 
 @needs_device

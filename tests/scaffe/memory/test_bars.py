@@ -62,7 +62,7 @@ def bound(found):
     ("caffenet", "float32", 62, 0.97), ("caffenet", "float32", 50, 0.95), ("googlenet", "float32", 62, 0.95),
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
         ("googlenet", "float32", 50, 0.90), ("googlenet", "float32", 38, 0.90), ("resnet50", "bfloat16", 50, 0.90),
-        ("resnet50", "bfloat16", 62, 0.93), ("resnet50", "bfloat16", 38, 0.88), ("resnet50", "bfloat16", 25, 0.38),
+        ("resnet50", "bfloat16", 62, 0.93), ("resnet50", "bfloat16", 38, 0.88), ("resnet50", "bfloat16", 25, 0.41),
         ("resnet50", "float32", 50, 0.90), ("resnet50", "float32", 38, 0.80),
         ("vgg16", "bfloat16", 62, 0.95), ("vgg16", "bfloat16", 50, 0.95)))])
 def test_predictions_reach_the_bars(monkeypatch, name, dtype, limit, bar):
@@ -71,12 +71,10 @@ def test_predictions_reach_the_bars(monkeypatch, name, dtype, limit, bar):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("name", "dtype", "limit", "bar"), [
-    ("caffenet", "float32", 38, 0.85), ("resnet50", "bfloat16", 62, 0.95)])
-def test_what_no_plan_can_reach(monkeypatch, name, dtype, limit, bar):
-    """CaffeNet's parameters and histories, 0.47 GB, do not fit beside its first convolution, and the link is too slow
-    for them; ResNet-50's cheapest outputs to compute again take 5 % of the time."""
-    assert bound(forecast(monkeypatch, name, dtype, limit)) < bar
+def test_what_no_plan_can_reach(monkeypatch):
+    """The bar is 0.85: CaffeNet's parameters and histories, 0.47 GB, do not fit beside its first convolution, and the
+    link is too slow for them."""
+    assert bound(forecast(monkeypatch, "caffenet", "float32", 38)) < 0.85
 
 
 @pytest.mark.thorough

@@ -1,10 +1,12 @@
 """Hooks of mkdocs: the repository's pages outside docs/ become pages of the site, and links lead there.
 
-README.md is the first page. A link to any other file of the repository gets a copy of that file.
+README.md is the first page; each notebook of examples/ is one. A link to any other file of the repository gets a copy
+of that file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -16,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = PurePosixPath("docs")
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md",
          "CHANGELOG.md": "changelog.md"}
+NOTEBOOKS = PurePosixPath("examples/notebooks")
 LINK = re.compile(r'(\]\()([^)#:\s]+)((?:#[^)\s]*)?(?: "[^"]*")?\))')
 
 
@@ -23,6 +26,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages, and what any page links to, to the site."""
     for source, uri in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / source)))
+    for notebook in sorted((ROOT / NOTEBOOKS).glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=cells(notebook.read_text())))
     there = {file.src_uri for file in files}
     for file in [file for file in files if file.is_documentation_page()]:
         for _, target, _ in LINK.findall(file.content_string):
@@ -44,9 +49,17 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return LINK.sub(moved, markdown)
 
 
+def cells(notebook: str) -> str:
+    """A notebook's text and code as Markdown; what its cells print is seen where it is run."""
+    texts = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook)["cells"]]
+    return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for kind, text in texts) + "\n"
+
+
 def repository_path(page: str, target: str) -> str:
     """The path, from the repository's root, of what a link on a page of the site names."""
     sources = {uri: source for source, uri in PAGES.items()}
+    if page.startswith("notebooks/"):
+        return os.path.normpath(NOTEBOOKS / target)
     folder = PurePosixPath(sources[page]).parent if page in sources else (DOCS / page).parent
     return os.path.normpath(folder / target)
 

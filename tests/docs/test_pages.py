@@ -146,6 +146,7 @@ def test_every_folder_is_on_the_map():
 def test_every_page_is_in_the_sites_list():
     docs = ROOT / "docs"
     pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} | set(FROM_THE_ROOT)
+    pages |= {f"notebooks/{path.stem}.md" for path in (ROOT / "examples/notebooks").glob("*.ipynb")}
     assert pages - set(LISTED) == set(), "missing under nav in mkdocs.yml"
     assert set(LISTED) - pages == set(), "under nav in mkdocs.yml, and not in docs/"
     assert len(LISTED) == len(set(LISTED))

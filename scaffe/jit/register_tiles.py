@@ -9,10 +9,12 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import Definition, intrinsic
 from scaffe.jit.simd import LANES
 
 FLAG, BYTE = ir.IntType(32), ir.IntType(8).as_pointer()
+CACHE_LINE = 64  # bytes
 NEAR, NEXT = 3, 2  # locality: prefetch into the first-level cache, or the second-level one
 _prefetch: Callable[..., ir.Value] = cgutils.get_or_insert_function
 
@@ -29,6 +31,14 @@ def prefetch(typing_context: Any, x: Any, at: Any) -> Definition:
         return context.get_dummy_value()
 
     return types.void(x, types.int64), generate
+
+
+@compiled(inline="always")
+def prefetch_lines(x: Any, at: int, n: int) -> None:
+    """Prefetch the cache lines of n elements of a contiguous array from index ``at`` on, or of its last n elements."""
+    start = min(at, x.size - n)
+    for i in range(0, n, CACHE_LINE // x.itemsize):
+        prefetch(x, start + i)
 
 
 def append_prefetch(builder: ir.IRBuilder, pointer: ir.Value, cache: int) -> None:

@@ -98,7 +98,7 @@ def test_arrays_of_another_size_are_refused():
             plan.backward_weights(*arrays)
 
 
-@pytest.mark.skipif(not is_fast(), reason="needs AVX2 or AVX-512, without AMX")
+@pytest.mark.skipif(not is_fast(), reason="needs AVX2 or AVX-512")
 def test_where_it_is_taken():
     for name in ("cifar10", "CaffeNet", "ResNet", "VGG"):
         assert isinstance(cpu.convolution(SPECS[name]).gradient, FirstWeights), name

@@ -144,7 +144,7 @@ def test_arrays_of_another_size_are_refused():
             call()
 
 
-@pytest.mark.skipif(not is_fast(), reason="needs AVX2 or AVX-512, without AMX")
+@pytest.mark.skipif(not is_fast(), reason="needs AVX2 or AVX-512")
 def test_where_it_is_taken():
     assert supports(spec_of(64, 20, 12, 12, 50, 0, 5))  # LeNet's second convolution
     assert isinstance(cpu.convolution(spec_of(64, 20, 12, 12, 50, 0, 5)), Convolution)

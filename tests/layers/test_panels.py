@@ -141,6 +141,7 @@ def test_winograds_convolutions_are_alike_by_either_products(n, c, height, width
 
 @needs_onednn
 def test_which_convolutions_run_so(monkeypatch):
+    monkeypatch.setattr(panels, "HAS_AMX", False)
     monkeypatch.setattr(panels, "is_fast", lambda: True)
     fits = spec_of(1, 8, (7, 7), 64)
     assert isinstance(cpu.inference_convolution(fits, None, adds=True), Pointwise)

@@ -11,11 +11,11 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.bfloat16 import real, stored
-from scaffe.jit.register_tiles import prefetch
+from scaffe.jit.register_tiles import prefetch_lines
 from scaffe.layers.kernels.cpu.arrays import wide
 from scaffe.layers.kernels.cpu.channels import BLOCK, WIDE, column_sums, moments
 from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, are_one
-from scaffe.layers.kernels.cpu.threads.parts import LINE, in_parts
+from scaffe.layers.kernels.cpu.threads.parts import in_parts
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
@@ -116,10 +116,8 @@ def _sums(first: int, stop: int, n_each: int, x: np.ndarray, gy: np.ndarray, mea
         end, products, sums = min((chunk + 1) * n_each, x.shape[0]), found[chunk, 0], found[chunk, 1]
         for start in range(chunk * n_each, end, BLOCK):
             for r in range(start, min(start + BLOCK, end)):
-                ahead = min(r * n + AHEAD, x.size - n)
-                for c in range(0, n, LINE):
-                    prefetch(x, ahead + c)
-                    prefetch(gy, ahead + c)
+                prefetch_lines(x, r * n + AHEAD, n)
+                prefetch_lines(gy, r * n + AHEAD, n)
                 for c in range(n):
                     g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
                     if slope is not None:
@@ -135,8 +133,11 @@ def _sums(first: int, stop: int, n_each: int, x: np.ndarray, gy: np.ndarray, mea
 @compiled
 def _backward(x: np.ndarray, gx: np.ndarray, gy: np.ndarray | None, mean: np.ndarray, factor: np.ndarray,
               bias: np.ndarray, slope: float | None, level: np.ndarray, tilt: np.ndarray) -> None:
+    n = x.shape[1]
     for r in range(x.shape[0]):
-        for c in range(x.shape[1]):
+        prefetch_lines(x, r * n + AHEAD, n)
+        prefetch_lines(gx if gy is None else gy, r * n + AHEAD, n)
+        for c in range(n):
             g = real(gx[r, c] if gy is None else gy[r, c])
             away = real(x[r, c]) - mean[c]
             if slope is not None:

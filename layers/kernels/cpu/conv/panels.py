@@ -31,8 +31,8 @@ _one, _short, _tall = register_tile(1), register_tile(SHORT), register_tile(TALL
 
 def is_fast() -> bool:
     """Whether the processor is of a kind on which these kernels were measured to be faster than oneDNN: with AVX2 or
-    AVX-512, without AMX."""
-    return HAS_FMA and not HAS_AMX
+    AVX-512."""
+    return HAS_FMA
 
 
 @compiled(inline="always")
@@ -159,7 +159,9 @@ def _multiply(start: int, stop: int, splits_panels: bool, n_tiles: int, n_panels
 
 
 def supports(spec: ConvSpec) -> bool:
-    """Whether a geometry is pointwise, of float32 and of whole panels, and faster so than by oneDNN."""
+    """Whether a geometry is pointwise, of float32 and of whole panels, and faster so than by oneDNN; on processors with
+    AMX that is as fast."""
     shapes = len(spec.kernel) == 2 or max(spec.stride) == 1
     are_whole = spec.n_output % COLUMNS == 0 and prod(spec.out_shape) // spec.n_output >= LEAST_PIXELS
-    return is_fast() and spec.is_pointwise and spec.dtype == np.float32 and shapes and are_whole
+    is_faster = is_fast() and not HAS_AMX
+    return is_faster and spec.is_pointwise and spec.dtype == np.float32 and shapes and are_whole

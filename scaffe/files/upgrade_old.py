@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.log import warning
 from scaffe.proto import caffe_pb2
 
 
@@ -103,9 +104,11 @@ def _upgrade_v0_layer(old: Any, layer: Any) -> None:
             layer.hdf5_output_param.CopyFrom(value)
         elif field.name in ROUTES:
             name, places = ROUTES[field.name]
-            if kind not in places:
-                raise UserError(f"layer {options.name!r} of the old type {kind!r} takes no {field.name}")
-            put(getattr(layer, places[kind]), name, value)
+            if kind in places:
+                put(getattr(layer, places[kind]), name, value)
+            else:
+                warning(f"layer {options.name!r} of the old type {kind!r} takes no {field.name}; it is ignored, as in "
+                        "Caffe")
 
 
 V1_TYPES = {name: name.title().replace("_", "") for name in (

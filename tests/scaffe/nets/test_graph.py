@@ -92,6 +92,16 @@ def test_v0_padding_and_options_move():
     assert [(p.lr_mult, p.decay_mult) for p in conv.param] == [(1, 1), (2, 0)]
 
 
+def test_what_an_old_layers_type_does_not_take_is_ignored_with_a_line(capsys):
+    made = upgrade_net(net('''layers { layer { name: "d" type: "data" source: "x" det_fg_threshold: 0.5 num_output: 3
+        det_crop_mode: "warp" batchsize: 2 } top: "data" top: "label" }'''))
+    data, said = made.layer[0], capsys.readouterr().err
+    assert (data.type, data.data_param.source, data.data_param.batch_size) == ("Data", "x", 2)
+    assert not data.HasField("window_data_param") and not data.HasField("convolution_param")
+    assert all(f"layer 'd' of the old type 'data' takes no {name}; it is ignored" in said
+               for name in ("det_fg_threshold", "num_output", "det_crop_mode"))
+
+
 def test_v0_padding_takes_the_readers_place_for_pad_and_ends_where_its_blob_is_made_anew():
     made = upgrade_net(net("""
         layers { layer { name: "pad" type: "padding" pad: 3 } bottom: "x" top: "p" }

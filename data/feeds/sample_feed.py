@@ -156,8 +156,13 @@ def open_dense_image_data(param: Any, phase: int, share: Share, draw: Draw, opti
     if transform.HasField("mean_file") and transform.mean_value:
         raise DataError("transform_param takes mean_file or mean_value, not both")
     mean = read_mean(path_of(transform.mean_file)).transpose(1, 2, 0) if transform.HasField("mean_file") else None
-    pair = PairOptions(_crop(data), True, data.mirror, (), False, 0, transform.scale, tuple(transform.mean_value), mean)
-    files = _files(data, Labels.IMAGE_FILE)
+    factor = data.label_divide_factor
+    if factor < 1 or factor > 1 and (_crop(data) != (0, 0) or min(data.new_height, data.new_width) < factor):
+        raise DataError(f"label_divide_factor {factor} goes with a new_height and new_width of at least as much, and "
+                        "without a crop")
+    pair = PairOptions(_crop(data), True, data.mirror, (), False, 0, transform.scale, tuple(transform.mean_value), mean,
+                       factor)
+    files = replace(_files(data, Labels.IMAGE_FILE), label_factor=factor)
     return _open(files, pair, data, phase, share, draw, options)
 
 

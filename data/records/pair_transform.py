@@ -31,6 +31,7 @@ class PairOptions:
         scale: factor on pixels after the mean is subtracted. Labels stay as they are.
         mean_values: one for all channels, or one for each.
         mean_image: float32 (height, width, channels) of the cropped image; None: none.
+        label_factor: labels have the image's height and width divided by this; above 1 only without crop and scales.
     """
 
     crop: tuple[int, int] = (0, 0)
@@ -42,6 +43,7 @@ class PairOptions:
     scale: float = 1.0
     mean_values: tuple[float, ...] = ()
     mean_image: np.ndarray | None = None
+    label_factor: int = 1
 
     @property
     def crops_at_random(self) -> bool:
@@ -60,17 +62,17 @@ def transform_pair(image: np.ndarray, labels: np.ndarray, draws: np.ndarray,
 
     Args:
         image: uint8 (height, width, channels).
-        labels: uint8 (height, width).
+        labels: uint8 (height, width), each divided by the label factor.
         draws: uint32 (draws_per_visit,).
         options: how.
 
     Returns:
-        float32 (height', width', channels) and (height', width', 1).
+        float32 (height', width', channels), and the labels likewise, (height', width', 1).
 
     Raises:
         DataError: the two differ in size, the crop does not fit, or the mean does not.
     """
-    if image.shape[:2] != labels.shape:
+    if tuple(n // options.label_factor for n in image.shape[:2]) != labels.shape:
         raise DataError(f"the image is {_by(image.shape[:2])}, its labels {_by(labels.shape)}")
     numbers = iter(draws.tolist())
     mirrored = options.mirror and next(numbers) % 2 == 1

@@ -1,4 +1,5 @@
-"""Images with an image of labels each, named by a list file (SegNet's DenseImageData, PSPNet's ImageSegData)."""
+"""Images with an image of labels each, named by a list file (SegNet's and ENet's DenseImageData, PSPNet's
+ImageSegData)."""
 
 from __future__ import annotations
 
@@ -33,6 +34,8 @@ class PairList:
         height, width: pixels to resize images and labels to; 0 and 0 keeps their own size.
         is_colour: decode images to three channels, else one.
         nearest: resize labels to the nearest pixel's; else bilinearly, as PSPNet's fork does.
+        label_factor: labels have the images' height and width divided by this, rounded down; if above 1, height and
+            width are given.
         shows_size: a sample has a third array, (height, width) of the image, at most the crop's.
     """
 
@@ -43,6 +46,7 @@ class PairList:
     width: int = 0
     is_colour: bool = True
     nearest: bool = True
+    label_factor: int = 1
     shows_size: bool = False
 
 
@@ -102,13 +106,14 @@ class PairSampler:
 
 def read_labels(path: str | Path, files: PairList) -> np.ndarray:
     """Read an image of labels, uint8 (height, width). Raises DataError if it cannot be read."""
+    height, width = files.height // files.label_factor, files.width // files.label_factor
     if not files.height or not files.nearest:
-        return read_image(str(path), Colour.GREY, files.height, files.width)[:, :, 0]
+        return read_image(str(path), Colour.GREY, height, width)[:, :, 0]
     cv2 = opencv()
     labels = cv2.imdecode(file_bytes(path), int(Colour.GREY))
     if labels is None:
         raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
-    resized: np.ndarray = cv2.resize(labels, (files.width, files.height), interpolation=cv2.INTER_NEAREST)
+    resized: np.ndarray = cv2.resize(labels, (width, height), interpolation=cv2.INTER_NEAREST)
     return resized
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.detection.boxes import TRUTH_COLUMNS
 from scaffe.layers.kernels.backend import Backend
 from scaffe.layers.kernels.specs import ConvSpec
 from scaffe.log import error, info
@@ -20,7 +21,7 @@ from scaffe.nets.net_layer import Node
 
 MARKS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 DATA_TYPES = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "DummyData", "DenseImageData",
-              "ImageSegData", "VideoData")
+              "ImageSegData", "VideoData", "AnnotatedData")
 
 
 def _convolution(node: Node) -> int:
@@ -105,7 +106,8 @@ def without_data(message: Any, shape: Sequence[int]) -> Any:
     shape is empty or has a dimension below 1.
 
     Args:
-        shape: of each data layer's first top. Its other tops (labels) get the shape (shape[0],).
+        shape: of each data layer's first top. Its other tops are labels: one an image, (shape[0],), one a pixel for
+            the types of segmentation, a box an image for AnnotatedData.
     """
     if not shape or min(shape) < 1:
         raise UserError(f"-shape must be dimensions above 0 with commas between, got {','.join(map(str, shape))}")
@@ -113,10 +115,21 @@ def without_data(message: Any, shape: Sequence[int]) -> Any:
     net.CopyFrom(message)
     for layer in net.layer:
         if layer.type in DATA_TYPES:
+            shapes = [shape, *_label_shapes(layer, shape)]
             layer.type = "Input"
             for i, _ in enumerate(layer.top):
-                layer.input_param.shape.add().dim.extend(shape if i == 0 else shape[:1])
+                layer.input_param.shape.add().dim.extend(shapes[i] if i < len(shapes) else shape[:1])
     return net
+
+
+def _label_shapes(layer: Any, shape: Sequence[int]) -> list[Shape]:
+    """The shapes of a data layer's labels, where they are not (shape[0],)."""
+    if layer.type == "AnnotatedData":
+        return [(1, 1, shape[0], TRUTH_COLUMNS)]
+    if layer.type not in ("DenseImageData", "ImageSegData"):
+        return []
+    factor = max(layer.dense_image_data_param.label_divide_factor, 1)
+    return [(shape[0], 1, *(n // factor for n in shape[2:])), (shape[0], 1, 1, 2)]
 
 
 def _short(n: float) -> str:

@@ -92,6 +92,28 @@ def test_labels_are_resized_to_the_nearest(folder):
     np.testing.assert_array_equal(found[1][0, 0], np.kron(labels[0], np.ones((2, 2))))
 
 
+@pytest.mark.parametrize(("size", "factor"), [((2 * HEIGHT, 2 * WIDTH), 2), ((3 * HEIGHT + 1, 3 * WIDTH + 2), 3)])
+def test_labels_of_a_net_whose_output_is_smaller(folder, size, factor):
+    """ENet's encoder is trained on labels of an eighth of the image's height and width."""
+    path, _, labels = folder
+    options = f"batch_size: {N} new_height: {size[0]} new_width: {size[1]} label_divide_factor: {factor}"
+    ((found, marks),) = batches(dense(path, options), 1)
+    assert found.shape == (N, 3, *size)
+    np.testing.assert_array_equal(marks[:, 0], labels)
+    numbers = raw(7)
+    ((_, marks),) = batches(dense(path, f"{options} mirror: true"), 1)
+    for mark, label in zip(marks[:, 0], labels, strict=True):
+        np.testing.assert_array_equal(mark, label[:, ::-1] if int(next(numbers)) % 2 else label)
+
+
+@pytest.mark.parametrize("options", ["label_divide_factor: 0", "label_divide_factor: 2",
+                                     "label_divide_factor: 9 new_height: 8 new_width: 16",
+                                     "label_divide_factor: 2 new_height: 8 new_width: 8 crop_height: 4 crop_width: 4"])
+def test_a_factor_of_labels_that_leaves_their_size_open_is_refused(folder, options):
+    with pytest.raises(DataError, match="label_divide_factor .* goes with a new_height and new_width"):
+        batches(dense(folder[0], options), 1)
+
+
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_segmentation_images_are_padded_and_cropped(folder, phase):
     path, images, labels = folder

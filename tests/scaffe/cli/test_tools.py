@@ -61,6 +61,20 @@ def test_summary_refuses(capfd):
     assert "from 1 to" in refused(capfd, "summary", LENET, "-shape", "0,1,2,3")
 
 
+@pytest.mark.parametrize(("kind", "tops", "shapes"), [
+    ("DenseImageData", 2, "2x3x8x12 2x1x8x12"),
+    ("DenseImageData dense_image_data_param { label_divide_factor: 3 }", 2, "2x3x8x12 2x1x2x4"),
+    ("ImageSegData", 3, "2x3x8x12 2x1x8x12 2x1x1x2"),
+    ("AnnotatedData", 2, "2x3x8x12 1x1x2x8"),
+    ("Data", 2, "2x3x8x12 2")])
+def test_a_summary_without_data_has_labels_of_the_data_layers_kind(tmp_path, capfd, kind, tops, shapes):
+    name, _, options = kind.partition(" ")
+    top = " ".join(f'top: "t{i}"' for i in range(tops))
+    (tmp_path / "net.prototxt").write_text(f'layer {{ name: "d" type: "{name}" {top} {options} }}')
+    assert cli.main(["summary", str(tmp_path / "net.prototxt"), "-shape", "2,3,8,12"]) == 0
+    assert capfd.readouterr().out.splitlines()[1].split()[:2 + tops] == ["d", "Input", *shapes.split()]
+
+
 # -- draw_net ----------------------------------------------------------------------------------------------
 def test_draw_net_as_svg(tmp_path):
     assert cli.main(["draw_net", LENET, "net.svg", "--rankdir", "TB", "--display_lrm"]) == 0

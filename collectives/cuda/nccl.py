@@ -48,6 +48,11 @@ class NcclCalls:
     def of(self, collective: str) -> Call:
         return partial(self._run, collective)
 
+    def check(self) -> None:
+        """Raises CommError where what was queued has ended undone."""
+        if self._watch is not None:
+            self._watch.check()
+
     def close(self, is_well: bool) -> None:
         """Ends NCCL. ``is_well``: all ranks call it, and nothing is queued; else what is queued ends undone."""
         if self._watch is not None:

@@ -75,12 +75,14 @@ class Surroundings:
 
     Attributes:
         deadline: seconds without progress that are too long.
+        may_go_on: whether the ranks that are left after a loss may go on.
         has_loss: whether a rank is lost.
         late: ends the job with a line that says who has waited, in the call of that name, for whom.
         failed: ends the job with a line that says why the call of that name has failed.
     """
 
     deadline: float
+    may_go_on: bool
     has_loss: Callable[[], bool]
     late: Callable[[str], None]
     failed: Callable[[str, str], None]

@@ -97,7 +97,8 @@ class Device:
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, backs_off)
         node: Any = None  # where `no_ipc` says why algorithms on shared memory are refused
         if not self.no_ipc:
-            node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
+            node = DeviceNode(group, self.windows,
+                              signals(self._node_comm, streams, backs_off, self._ranks.may_go_on), self._cards)
         self._how = node.how if node else ""
         self._nccl = self._nccl or NcclCalls(comm, streams, self._ranks)  # of the caller's engine, which comes first
         return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
@@ -172,6 +173,12 @@ class Device:
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \
                f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}; " \
                f"{f'without NCCL ({self._no_nccl})' if self._no_nccl else 'with NCCL'}"
+
+    def wait(self) -> None:
+        """Returns when the device has done what this rank's collectives have queued. CommError where that failed."""
+        self._synchronize()
+        if self._nccl is not None:
+            self._nccl.check()
 
     def free(self) -> None:
         """Returns when no collective of these ranks has work left on the device."""

@@ -96,7 +96,7 @@ class Rig:
         monkeypatch.setattr(nccl_watch, "GRACE_SECONDS", 0.01)
         self.communicator, self.loss, self.said = Communicator(), threading.Event(), []
         self.spoke = threading.Event()
-        ranks = Surroundings(deadline, self.loss.is_set, lambda label: self._say(label, "late"), self._say)
+        ranks = Surroundings(deadline, True, self.loss.is_set, lambda label: self._say(label, "late"), self._say)
         streams = Streams()
         monkeypatch.setattr(nccl_watch.NcclWatch, "_is_reached", lambda watch: watch._is_marked and self.is_over())
         self.is_over = lambda: False

@@ -152,8 +152,11 @@ class Device:
     def _completed(self, signature: CallSignature, n_bytes: int, table: TuningTable) -> CallSignature:
         algorithm = signature.algorithm
         may_use_nccl = algorithm.selection == "auto" and not algorithm.wire and not self._no_nccl
-        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc, may_use_nccl,
-                                 self.links)
+        choose = partial(choose_on_device, signature.collective, n_bytes, self._topology, table, not self.no_ipc,
+                         links=self.links)
+        found = choose(has_nccl=may_use_nccl)
+        if "nccl" in (algorithm.library, found.algorithm) and self._nccl is not None and self._nccl.start():
+            found = choose(has_nccl=False)  # who has asked for NCCL is told why it cannot be when ranks compare calls
         kernels().allow(table.multiprocessors)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
         if algorithm.selection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from scaffe.collectives.cuda.device import current, make_current
@@ -47,7 +48,8 @@ class DeviceOnDemand:
             self._compare(str(signature), missing())
             self._gpu = current()
             watch, losses = self._engines[0][0].watch, self._losses
-            ranks = Surroundings(watch.deadline, not losses.fault, lambda: losses.has_loss, watch.late, watch.failed)
+            ranks = Surroundings(watch.deadline, not losses.fault, lambda: losses.has_loss, self._together, watch.late,
+                                 watch.failed)
             self.device = Device(self._comm, self._node_comm, self._topology, ranks)
             for engine, group, backs_off in self._engines:
                 engine.backends["device"] = self.device.backend(engine.comm, group, backs_off)
@@ -57,6 +59,12 @@ class DeviceOnDemand:
         """Returns when the device has done what this rank's collectives have queued."""
         if self.device is not None:
             self.device.wait()
+
+    @contextmanager
+    def _together(self, label: str) -> Iterator[None]:
+        self._compare(label, "")
+        with self._engines[0][0].watch.for_any(label):
+            yield
 
     def take_gpu(self) -> None:
         """Makes this rank's GPU current in a thread of ours: an MPI library may move device memory in any thread."""

@@ -11,19 +11,23 @@ from tests.scaffe.runs import ROOT
 from tests.scaffe.training.fault_tolerance.runs import ENVIRONMENT, make, train, weights
 
 pytestmark = [pytest.mark.mpi_job, pretend.needs_compiler]
+CARRIED = {"ipc": ({}, []), "staged": ({"SCAFFE_CUDA_IPC": "0"}, []),
+           "nccl": ({"PRETEND_GPUS": "3"}, ["-reduce", "nccl"])}
 ON_DEVICE = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/pretend/path"), ENVIRONMENT["PYTHONPATH"]])}
 
 
-@pytest.mark.parametrize(("how", "strategy", "victims", "staged"), [
-    ("shrink", "sc-rs", "2:5", False), ("shrink", "sc-obr", "0:5", True), ("replace", "sc-b", "1:4", False),
-    ("shrink", "ssp -slack 0", "1:5", False),
+@pytest.mark.parametrize(("how", "strategy", "victims", "carried"), [
+    ("shrink", "sc-rs", "2:5", "ipc"), ("shrink", "sc-obr", "0:5", "staged"), ("replace", "sc-b", "1:4", "ipc"),
+    ("shrink", "ssp -slack 0", "1:5", "ipc"), ("shrink", "sc-rs", "1:5", "nccl"),
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
-        ("shrink", "sc-b", "0:6", False), ("shrink", "sc-obr", "1:4,0:10", False), ("shrink", "sc-rs", "1:5", True),
-        ("shrink", "sc-ob", "2:5", False), ("replace", "sc-rs", "2:4", False), ("replace", "sc-obr", "0:4", True)))])
-def test_the_weights_are_an_undisturbed_ranks(tmp_path, databases, undisturbed, how, strategy, victims, staged):
-    carried = {"SCAFFE_CUDA_IPC": "0"} if staged else {}
+        ("shrink", "sc-b", "0:6", "ipc"), ("shrink", "sc-obr", "1:4,0:10", "ipc"), ("shrink", "sc-rs", "1:5", "staged"),
+        ("shrink", "sc-ob", "2:5", "ipc"), ("replace", "sc-rs", "2:4", "ipc"), ("replace", "sc-obr", "0:4", "staged"),
+        ("shrink", "sc-b", "0:6", "nccl"), ("shrink", "sc-obr", "1:4,0:10", "nccl"), ("shrink", "sc-ob", "2:5", "nccl"),
+        ("replace", "sc-rs", "2:4", "nccl"), ("replace", "sc-obr", "0:4", "nccl")))])
+def test_the_weights_are_an_undisturbed_ranks(tmp_path, databases, undisturbed, how, strategy, victims, carried):
+    variables, flags = CARRIED[carried]
     result = train(make(tmp_path, databases, victims), "-gpu", "all", "-strategy", *strategy.split(), "-on_rank_loss",
-                   how, n_ranks=3, **ON_DEVICE, **carried)
+                   how, *flags, n_ranks=3, **ON_DEVICE, **variables)
     assert result.returncode == 0 or how == "replace", result.stderr
     assert "Optimization Done" in result.stderr, result.stderr
     assert re.findall(r"Lost in iteration \d+: rank .* of 3 ranks; (\d) go on", result.stderr), result.stderr

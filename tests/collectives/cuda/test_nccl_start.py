@@ -92,6 +92,7 @@ import cupy
 from cupy.cuda import nccl
 from scaffe.collectives import CommError, Communicator, RankLost
 from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.nccl import NcclCalls
 
 def summed(ranks, algorithm):
     x = cupy.full(1000, ranks.rank + 1, np.float32)
@@ -114,7 +115,7 @@ THREE = {"PYTHONPATH": f"{HERE.parents[1]}:{AS_CUPY}", "PRETEND_GPUS": "3"}
 @pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_where_it_does_not_start_on_one_rank_auto_does_without_it_on_all():
-    body = ("if c.rank == 1: nccl.NcclCommunicator.__init__ = fails\n"
+    body = ("if c.rank == 1: nccl.NcclCommunicator = fails\n"
             "print(summed(c, 'auto'), summed(c, 'auto'), flush=True)\n"
             "try: summed(c, 'nccl')\nexcept CommError as error: print(error, flush=True)")
     result = command(3, "-c", PRELUDE + body, timeout=120, PRETEND_GPUS="3", SCAFFE_RANKS_PER_NODE="1")
@@ -123,15 +124,21 @@ def test_where_it_does_not_start_on_one_rank_auto_does_without_it_on_all():
     assert f"Device buffers go without NCCL: {why}" in result.stderr
 
 
-@pytest.mark.mpi_job
-@pretend.needs_compiler
-@pytest.mark.parametrize("body", [
-    "if c.rank == 1: nccl.NcclCommunicator.__init__ = die\n",  # while the others wait for it to start
-    "summed(c, 'nccl')\nif c.rank == 1: nccl.NcclCommunicator._queue = die\n"],  # and while they wait for its values
-    ids=["start", "call"])
-def test_a_rank_that_is_killed_is_lost_to_the_others_which_go_on_over_nccl(body):
-    body += ("try: summed(c, 'nccl')\nexcept RankLost as loss:\n    left = c.shrink()\n"
-             "    print(loss.ranks, summed(left, 'nccl'), flush=True)")
-    result = job_with_losses(3, "-c", PRELUDE + body, timeout=120, **THREE)
+DEATHS = {"start": "if c.rank == 1: nccl.NcclCommunicator = die\n",  # while the others wait for it to start
+          "call": "summed(c, 'nccl')\nif c.rank == 1: NcclCalls._allreduce = die\n"}  # and for its values
+GOES_ON = ("try: summed(c, 'nccl')\nexcept RankLost as loss:\n    left = c.shrink()\n"
+           "    print(loss.ranks, summed(left, 'nccl'), flush=True)")
+
+
+def check_death(when, **environment):
+    """Three ranks, of which one is killed; tests/gpu/test_ranks_nccl.py does this on a card."""
+    result = job_with_losses(3, "-c", PRELUDE + DEATHS[when] + GOES_ON, timeout=100, **environment)
     assert result.stdout.splitlines() == ["(1,) 3000.0"] * 2, result.stderr[-3000:]
     assert not re.search("Traceback", result.stderr)
+
+
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+@pytest.mark.parametrize("when", list(DEATHS))
+def test_a_rank_that_is_killed_is_lost_to_the_others_which_go_on_over_nccl(when):
+    check_death(when, **THREE)

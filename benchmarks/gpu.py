@@ -226,8 +226,8 @@ def ranks(run: Run) -> None:
                          "--steps", options.steps)
         for row in run.rows(f"{n_ranks} ranks", "ranks", command):
             run.keep("ranks", row, f"{n_ranks} ranks {row.get('way', ''):12s} {row.get('images_per_second', 0):9.1f} "
-                                   f"images/s, {row.get('communication_milliseconds', 0):.1f} ms of messages, "
-                                   f"{row.get('hidden', 0):.0%} hidden")
+                                   f"images/s, {row.get('messages_milliseconds', 0):.1f} ms of messages, "
+                                   f"{row.get('hidden_milliseconds', 0):.1f} hidden")
 
 
 def collectives(run: Run) -> None:

@@ -252,6 +252,11 @@ class Communicator(Freeable):
         """Says how device buffers travel among these ranks. Every rank calls it; CommError without a GPU."""
         return self._ranks.describe_device()
 
+    def wait_for_device(self) -> None:
+        """Returns when the device has done what this rank's collectives have queued: their results are right. Raises
+        RankLost where a rank is lost that they may have needed, CommError where work on the device has failed."""
+        self._ranks.wait_for_device()
+
     def message_pair(self, array: np.ndarray) -> Callable[[], None]:
         """Makes a call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
         return self._ranks.message_pair(array)

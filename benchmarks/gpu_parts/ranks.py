@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
-from gpu_parts import records  # noqa: E402
+from gpu_parts import hidden, records  # noqa: E402
 from gpu_parts.ours import SOLVER, batch_for, build, compute_for, make_solver  # noqa: E402
 
 from scaffe import log  # noqa: E402
@@ -65,21 +65,19 @@ def measure(how: str, options: argparse.Namespace, communicator: Communicator) -
     solver.strategy.begin()
     solver.step(WARM_STEPS)
     solver.strategy.synchronize_parameters()
-    solver.timers.clear()
     communicator.barrier()
     started = time.perf_counter()
     solver.step(options.steps)
     solver.strategy.synchronize_parameters()
     solver.net.context.kernels.synchronize()
     seconds = (time.perf_counter() - started) / options.steps
-    total, hidden = solver.timers.hidden()
-    rows = communicator.allgather_objects((seconds, total / options.steps, hidden))
-    slowest = max(row[0] for row in rows)
+    slowest = max(communicator.allgather_objects(seconds))
     if options.timelines:
         trace(solver, options.timelines / f"{options.net}.{how.replace(':', '.')}.json")
+    parts = hidden.measure(solver)
     solver.close()
-    return {"way": how, "ranks": communicator.n_ranks, "images_per_second": n_images * len(rows) / slowest,
-            "milliseconds": slowest * 1e3, "communication_milliseconds": rows[0][1] * 1e3, "hidden": rows[0][2]}
+    return {"way": how, "ranks": communicator.n_ranks, "images_per_second": n_images * communicator.n_ranks / slowest,
+            "milliseconds": slowest * 1e3, **parts.row(slowest)}
 
 
 def main() -> None:

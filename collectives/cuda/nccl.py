@@ -15,7 +15,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from scaffe.collectives.cuda import device
+from scaffe import log
+from scaffe.collectives.cuda import device, nccl_start
 from scaffe.collectives.cuda.cupy_types import DeviceArray
 from scaffe.collectives.cuda.nccl_watch import NcclWatch, Surroundings
 from scaffe.collectives.cuda.streams import Streams
@@ -38,15 +39,34 @@ class NcclCalls:
     these ranks cannot use NCCL, in one line; empty where they can."""
 
     def __init__(self, comm: Intracomm, streams: Streams, ranks: Surroundings) -> None:
-        """All ranks of `comm` call it. NCCL itself starts with the first collective."""
+        """All ranks of `comm` call it. NCCL itself starts before the first collective that is to use it."""
         self._comm, self._streams, self._ranks = comm, streams, ranks
         self._nccl: Any = None
         self._communicator: Any = None
         self._watch: NcclWatch | None = None
         self.fault = fault_of(comm.allgather(_location(streams.number)))
 
+    def start(self) -> str:
+        """Starts NCCL where it has not started yet; all ranks call it. Returns ``fault``."""
+        if self._watch is None and not self.fault:
+            os.environ.setdefault(IN_HOSTS_ORDER, "1")
+            self._nccl = device.load_nccl()
+            with self._ranks.together("start of NCCL"):
+                self._communicator, self.fault = nccl_start.start(self._nccl, self._comm, self._streams.number,
+                                                                  self._ranks.has_loss)
+            if self.fault:
+                log.warning(f"Device buffers go without NCCL: {self.fault}")
+            else:
+                self._watch = NcclWatch(self._communicator, self._streams, self._ranks)
+        return self.fault
+
     def of(self, collective: str) -> Call:
         return partial(self._run, collective)
+
+    def check(self) -> None:
+        """Raises CommError where what was queued has ended undone."""
+        if self._watch is not None:
+            self._watch.check()
 
     def close(self, is_well: bool) -> None:
         """Ends NCCL. ``is_well``: all ranks call it, and nothing is queued; else what is queued ends undone."""
@@ -54,7 +74,9 @@ class NcclCalls:
             self._watch.close(is_well)
 
     def _run(self, collective: str, source: DeviceArray, array: DeviceArray, op: str, root: int) -> None:
-        watch = self._watch = self._watch or self._start()
+        watch = self._watch
+        if watch is None:
+            raise CommError(f"{collective}: NCCL has not started")
         watch.check()
         make: Callable[..., None] = getattr(self, f"_{collective}")
         make(source.data.ptr, array.data.ptr, array, getattr(self._nccl, f"NCCL_{TYPES[array.dtype.name]}"),
@@ -106,13 +128,6 @@ class NcclCalls:
             yield
         finally:
             self._nccl.groupEnd()
-
-    def _start(self) -> NcclWatch:
-        os.environ.setdefault(IN_HOSTS_ORDER, "1")
-        self._nccl = device.load_nccl()
-        identity = self._comm.bcast(self._nccl.get_unique_id() if self._comm.rank == 0 else None)
-        self._communicator = self._nccl.NcclCommunicator(self._comm.size, identity, self._comm.rank)
-        return NcclWatch(self._communicator, self._streams, self._ranks)
 
 
 SHARED_GPU = "NCCL_MULTI_RANK_GPU_ENABLE"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -75,13 +76,17 @@ class Surroundings:
 
     Attributes:
         deadline: seconds without progress that are too long.
+        may_go_on: whether the ranks that are left after a loss may go on.
         has_loss: whether a rank is lost.
+        together: watches, as a context of that name, over what returns when all ranks have come to it, as they now do.
         late: ends the job with a line that says who has waited, in the call of that name, for whom.
         failed: ends the job with a line that says why the call of that name has failed.
     """
 
     deadline: float
+    may_go_on: bool
     has_loss: Callable[[], bool]
+    together: Callable[[str], AbstractContextManager[None]]
     late: Callable[[str], None]
     failed: Callable[[str, str], None]
 

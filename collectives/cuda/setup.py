@@ -97,7 +97,8 @@ class Device:
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, backs_off)
         node: Any = None  # where `no_ipc` says why algorithms on shared memory are refused
         if not self.no_ipc:
-            node = DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
+            node = DeviceNode(group, self.windows,
+                              signals(self._node_comm, streams, backs_off, self._ranks.may_go_on), self._cards)
         self._how = node.how if node else ""
         self._nccl = self._nccl or NcclCalls(comm, streams, self._ranks)  # of the caller's engine, which comes first
         return DeviceBackend(streams, self.no_ipc, transport=transport, node=node,
@@ -151,8 +152,11 @@ class Device:
     def _completed(self, signature: CallSignature, n_bytes: int, table: TuningTable) -> CallSignature:
         algorithm = signature.algorithm
         may_use_nccl = algorithm.selection == "auto" and not algorithm.wire and not self._no_nccl
-        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc, may_use_nccl,
-                                 self.links)
+        choose = partial(choose_on_device, signature.collective, n_bytes, self._topology, table, not self.no_ipc,
+                         links=self.links)
+        found = choose(has_nccl=may_use_nccl)
+        if "nccl" in (algorithm.library, found.algorithm) and self._nccl is not None and self._nccl.start():
+            found = choose(has_nccl=False)  # who has asked for NCCL is told why it cannot be when ranks compare calls
         kernels().allow(table.multiprocessors)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
         if algorithm.selection:
@@ -172,6 +176,12 @@ class Device:
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \
                f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}; " \
                f"{f'without NCCL ({self._no_nccl})' if self._no_nccl else 'with NCCL'}"
+
+    def wait(self) -> None:
+        """Returns when the device has done what this rank's collectives have queued. CommError where that failed."""
+        self._synchronize()
+        if self._nccl is not None:
+            self._nccl.check()
 
     def free(self) -> None:
         """Returns when no collective of these ranks has work left on the device."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from scaffe.collectives.cuda.device import current, make_current
+from scaffe.collectives.fault_tolerance.losses import Losses
 from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.runtime.arguments import CallSignature
 from scaffe.collectives.runtime.engine import Engine
@@ -29,9 +31,9 @@ class DeviceOnDemand:
 
     def __init__(self, comm: Any, node_comm: Any, topology: Topology,
                  engines: Sequence[tuple[Engine, NodeGroup, bool]], compare: Callable[[str, str], None],
-                 has_loss: Callable[[], bool]) -> None:
+                 losses: Losses) -> None:
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
-        self._engines, self._compare, self._has_loss = engines, compare, has_loss
+        self._engines, self._compare, self._losses = engines, compare, losses
         self.device: Device | None = None
         self._gpu: int | None = None
 
@@ -45,12 +47,24 @@ class DeviceOnDemand:
 
             self._compare(str(signature), missing())
             self._gpu = current()
-            watch = self._engines[0][0].watch
-            ranks = Surroundings(watch.deadline, self._has_loss, watch.late, watch.failed)
+            watch, losses = self._engines[0][0].watch, self._losses
+            ranks = Surroundings(watch.deadline, not losses.fault, lambda: losses.has_loss, self._together, watch.late,
+                                 watch.failed)
             self.device = Device(self._comm, self._node_comm, self._topology, ranks)
             for engine, group, backs_off in self._engines:
                 engine.backends["device"] = self.device.backend(engine.comm, group, backs_off)
         return self.device
+
+    def wait(self) -> None:
+        """Returns when the device has done what this rank's collectives have queued."""
+        if self.device is not None:
+            self.device.wait()
+
+    @contextmanager
+    def _together(self, label: str) -> Iterator[None]:
+        self._compare(label, "")
+        with self._engines[0][0].watch.for_any(label):
+            yield
 
     def take_gpu(self) -> None:
         """Makes this rank's GPU current in a thread of ours: an MPI library may move device memory in any thread."""

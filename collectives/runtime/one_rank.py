@@ -28,7 +28,7 @@ class OneRank:
     def _nothing(self, *arguments: Any) -> None:
         """There is nobody to agree with, to wait for or to lose."""
 
-    agree = refuse_on_helper = barrier = check_lost = free = _nothing
+    agree = refuse_on_helper = barrier = wait_for_device = check_lost = free = _nothing
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """See Ranks. The values are the result."""

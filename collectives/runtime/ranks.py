@@ -66,7 +66,7 @@ class Ranks:
         self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
         self.on_device = DeviceOnDemand(comm, self._node_comm, self.topology, self._engines, self.compare,
-                                        lambda: self.losses.has_loss)
+                                        self.losses)
         self.engine = self._make_engine(backs_off=False)
         self.run = self.engine.run
         self._helper = self._make_engine(backs_off=True) if has_threads else None
@@ -160,6 +160,12 @@ class Ranks:
 
     def describe_device(self) -> str:
         return self.device(device_call("describe_device")).describe()
+
+    @loss_notification
+    def wait_for_device(self) -> None:
+        """See Communicator."""
+        self.on_device.wait()
+        self.losses.check()
 
     def links(self) -> Links:
         return self.device(device_call("links")).links

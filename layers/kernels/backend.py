@@ -260,6 +260,9 @@ class DeviceBackend(Backend, Protocol):
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches the work."""
 
+    def kernel_machine(self) -> str:
+        """The card, driver and libraries that such choices are for."""
+
     def kernel_choices(self) -> Mapping[str, bytes]:
         """What this machine has chosen among kernels by timing them, for ``adopt_kernel_choices`` on another one."""
 

@@ -41,7 +41,7 @@ from scaffe.nets.fusion import join_backward
 from scaffe.nets.net import Net
 from scaffe.training.chunked_updates import attach, chunked_state
 from scaffe.training.loss_scale import needs_scale
-from scaffe.training.ranks import together, with_roots_kernels
+from scaffe.training.ranks import together, with_first_ranks_kernels
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies.transfers import Bucket
 
@@ -171,7 +171,8 @@ def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> Non
         info("Memory: -spill does not apply on a GPU: the rest goes to the host's memory")
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
-    scratch = with_roots_kernels(ranks, kernels, lambda: _reserve_scratch(solver))
+    needs = tuple(tuple(top.shape) for top in solver.net.nodes[0].tops)  # ranks may have parts of different lengths
+    scratch = with_first_ranks_kernels(ranks, kernels, lambda: _reserve_scratch(solver), needs)
     whole = scratch + waiting_bytes(solver.net) + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from scaffe import threads
@@ -44,20 +45,33 @@ def together(communicator: Communicator, step: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def with_roots_kernels(communicator: Communicator, kernels: Backend, step: Callable[[], T]) -> T:
-    """As ``together``, for a step that may choose among kernels by timing them. Where ranks are on several nodes, rank
-    0 goes first, and what it has chosen for a card, driver and library is everybody's: nodes compute the same bits.
-    """
+def with_first_ranks_kernels(communicator: Communicator, kernels: Backend, step: Callable[[], T],
+                             needs: Hashable = ()) -> T:
+    """As ``together``, for a step that may choose among kernels by timing them. Where ranks are on several nodes, the
+    first rank with a card, driver and libraries goes first, and what it has chosen is chosen on every rank that has the
+    same: these compute the same bits. ``needs``: what the choices are for; of several the first rank with each goes,
+    one after another."""
     if not is_device(kernels) or communicator.topology.n_nodes == 1:
         return together(communicator, step)
-    is_root = communicator.rank == 0
-    if is_root:
-        step = _done_already(step)
-    chosen = communicator.bcast_object(kernels.kernel_choices() if is_root else None)
-    if communicator.node_rank == 0 and not is_root:
-        kernels.adopt_kernel_choices(chosen)
-    communicator.barrier()
+    rank, everyone = communicator.rank, communicator.allgather_objects((kernels.kernel_machine(), needs))
+    places = list(zip(communicator.topology.node_of_rank, (machine for machine, _ in everyone), strict=True))
+    for turn in turns(everyone):
+        if rank in turn:
+            step = _done_already(step)
+        chosen = communicator.allgather_objects(kernels.kernel_choices() if rank in turn else {})
+        if places.index(places[rank]) == rank:  # for all of the node that have the same
+            kernels.adopt_kernel_choices({name: choice for each in chosen for name, choice in each.items()})
+        communicator.barrier()
     return together(communicator, step)
+
+
+def turns(everyone: Sequence[tuple[str, Hashable]]) -> list[set[int]]:
+    """The ranks that choose, of each machine one at a time. ``everyone``: each rank's machine, and what it needs."""
+    first = {kind: rank for rank, kind in reversed(list(enumerate(everyone)))}
+    by_machine: dict[str, list[int]] = {}
+    for (machine, _), rank in sorted(first.items(), key=lambda item: item[1]):
+        by_machine.setdefault(machine, []).append(rank)
+    return [set(filter(lambda rank: rank is not None, each)) for each in zip_longest(*by_machine.values())]
 
 
 def _done_already(step: Callable[[], T]) -> Callable[[], T]:

@@ -9,6 +9,7 @@ import pytest
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.nccl import SHARED_GPU
 from scaffe.collectives.errors import CommError
+from tests.collectives.cuda.test_nccl_start import DEATHS, check_death
 from tests.collectives.test_mpi import HERE, job
 from tests.scaffe.conftest import databases  # noqa: F401 - a fixture
 from tests.scaffe.device.test_strategies import check
@@ -38,6 +39,11 @@ def test_all_collectives(n_ranks, ranks_per_node):
                  SCAFFE_RANKS_PER_NODE=str(ranks_per_node or ""), SCAFFE_TEST_GPU="1", **SHARED)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     assert " passed" in result.stdout
+
+
+@pytest.mark.parametrize("when", list(DEATHS))
+def test_a_rank_that_is_killed_is_lost_to_the_others(when):
+    check_death(when, **SHARED)
 
 
 def test_strategies():

@@ -46,8 +46,8 @@ class Node:
     def __init__(self, work: Work, after: list[Node], gate: Callable[[], bool] | None = None) -> None:
         self.work, self.after, self.gate, self.done = work, after, gate, False
 
-    def run(self) -> None:
-        """Run what is still undone of what it waits for, then itself."""
+    def run(self, waits: bool = True) -> None:
+        """Run what is still undone of what it waits for, then itself; ``waits``: for closed gates, too."""
         with lock:
             stack = [self]
             while stack:
@@ -57,6 +57,8 @@ class Node:
                     stack.extend(undone)
                     continue
                 if not node.done and node.gate is not None and not node.gate():
+                    if not waits:
+                        return
                     _turn.wait(NAP_SECONDS)  # the other threads and processes go on meanwhile
                     continue
                 stack.pop()
@@ -130,7 +132,7 @@ class Event:
         touch()
         self.n_looks += 1
         if self.node is not None and self.n_looks > settings.looks:
-            self.node.run()
+            self.node.run(waits=False)
         return self.done
 
     def gate(self) -> Callable[[], bool] | None:
@@ -177,7 +179,14 @@ class Stream:
                 after.append(Stream.null.tail)
             self.tail = Node(work, [n for n in after if not n.done])
             if not settings.deferred:
-                self.tail.run()
+                self.tail.run(waits=False)
+            return self.tail
+
+    def add_gated(self, work: Work, gate: Callable[[], bool]) -> Node:
+        """Queue work that begins once its gate is open, which is asked when all before has been done."""
+        self.add(_nothing)
+        with lock:
+            self.tail = Node(work, [n for n in [self.tail] if not n.done], gate)
             return self.tail
 
     def wait_event(self, event: Event) -> None:

@@ -71,10 +71,11 @@ class EventSignals:
 
 
 class HostSignals:
-    """Where events cannot be shared: the host waits for its own point before it meets the others."""
+    """Where events cannot be shared, or another rank's might never come: the host waits for its own point before it
+    meets the others."""
 
     def __init__(self, streams: Streams, backs_off: bool, why: str) -> None:
-        """``backs_off``: waits for the device sleep between polls; ``why``: why events cannot be shared."""
+        """``backs_off``: waits for the device sleep between polls; ``why``: why events are not shared."""
         self._stream, self._backs_off = streams.comm, backs_off
         self.how = f"hosts wait for their streams, {why}"
 
@@ -89,9 +90,15 @@ Signals = EventSignals | HostSignals
 """Points of streams that the ranks of one node announce to one another; ``how``: in words, for reports."""
 
 
-def signals(node_comm: Intracomm, streams: Streams, backs_off: bool) -> Signals:
+def signals(node_comm: Intracomm, streams: Streams, backs_off: bool, may_lose_ranks: bool) -> Signals:
     """Makes one engine's signals: interprocess events where every rank of the node can open them, else host waits.
-    ``backs_off``: waits for the device sleep between polls."""
+
+    Args:
+        backs_off: waits for the device sleep between polls.
+        may_lose_ranks: ranks may go on without one that is lost: a stream that followed its event would stay for ever.
+    """
+    if may_lose_ranks:
+        return HostSignals(streams, backs_off, "since ranks may be lost")
     try:
         return EventSignals(node_comm, streams)
     except CommError as error:

@@ -52,7 +52,8 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "adopt_kernel_choices", "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution",
            "copy_part", "copy_weights", "deconvolution", "deferring", "describe", "draws", "dropout",
-           "finish_deferred", "image_decoder", "inference_convolution", "inner_product", "kernel_choices", "lrn",
+           "finish_deferred", "image_decoder", "inference_convolution", "inner_product", "kernel_choices",
+           "kernel_machine", "lrn",
            "maker", "mask_scale", "moments", "pixels", "place", "pooling", "record", "relu_backward",
            "relu_backward_mask", "relu_forward", "save_sign_mask", "scalar", "scale_rows", "scale_sums",
            "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling",
@@ -139,6 +140,13 @@ def image_decoder() -> ImageDecoder:
     from scaffe.layers.kernels.cuda import decoding, nvimagecodec
 
     return decoding.ImageDecoder(nvimagecodec.maker())
+
+
+def kernel_machine() -> str:
+    """The card, driver and libraries that choices are for; empty where nothing is chosen."""
+    from scaffe.layers.kernels.cuda.cudnn import exchange
+
+    return exchange.machine()
 
 
 def kernel_choices() -> Mapping[str, bytes]:

@@ -82,10 +82,12 @@ class Trainer(RecoverableRank):
         load_histories(self.solver, read_state(path).history, path)
 
     def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
-        place, params = part.interval, self.solver.net.params
+        place, params, kernels = part.interval, self.solver.net.params, self.solver.net.context.kernels
         if given is not None:
-            params.data[place] = self.solver.net.context.kernels.to_device(given[0])
-        self.world.bcast(params.data[place], root)
+            params.data[place] = kernels.to_device(given[0])
+        values = kernels.to_host(params.data[place])  # servers have no device
+        self.world.bcast(values, root)
+        params.data[place] = kernels.to_device(values)
         for index in range(progress.n_histories if part.is_whole else 0):
             values = np.zeros(place.stop - place.start, params.dtype) if given is None else given[1][index]
             self.world.bcast(values, root)

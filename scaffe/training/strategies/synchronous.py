@@ -86,10 +86,12 @@ class Composed(Strategy):
             self.gradients.completed(index)
         self.gradients.finish()
         self.copies.exchange()
+        self._check()
+        if tolerates_rank_loss(self.replica.options):  # what the device has not done yet may need a rank that is lost
+            self.replica.communicator.wait_for_device()
 
     def apply(self, rate: float, iteration: int) -> None:
         replica = self.replica
-        self._check(self.buckets.runs if replica.updater.everything else ())
         if replica.updater.everything:
             clips, diff = replica.updater.param.clip_gradients >= 0, replica.net.params.diff
             squares = replica.intra_replica.sum_of_squares(diff) if clips else None
@@ -97,12 +99,16 @@ class Composed(Strategy):
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
         self.parameters.are_stale = True
 
-    def _check(self, intervals: Sequence[slice]) -> None:
+    def _check(self) -> None:
         """Look for overflows (fp16) in the sums that this rank updates by: every rank leaves its update out, or none
         does."""
-        found = self.replica.updater.check(intervals)
+        found = self.replica.updater.check(self._updated())
         if found is not None and self.replica.communicator.n_ranks > 1:
             self.replica.communicator.allreduce(found)
+
+    def _updated(self) -> Sequence[slice]:
+        """The intervals of the gradients that this rank updates by."""
+        return self.buckets.runs if self.replica.updater.everything else ()
 
     def synchronize_parameters(self) -> None:
         self.parameters.wait_all()
@@ -258,19 +264,17 @@ class ScRs(Composed):
 
     def apply(self, rate: float, iteration: int) -> None:
         replica = self.replica
-        self._check([self._own(bucket) for bucket in self.buckets.all])
         with replica.timers("update"):
             replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._squares)
         self.parameters.are_stale = True
 
-    def _own(self, bucket: Bucket) -> slice:
-        return part_of(self.replica, bucket, self.replica.communicator.rank)
+    def _updated(self) -> Sequence[slice]:
+        return [part_of(self.replica, bucket, self.replica.communicator.rank) for bucket in self.buckets.all]
 
     def _sum_of_squares(self) -> float:
         """The sum of squares of the whole gradient, from every rank's parts."""
         replica = self.replica
-        own = [self._own(bucket) for bucket in self.buckets.all]
-        total = np.array([squares(replica.net.params.diff, replica.intra_replica.weighted(own))])
+        total = np.array([squares(replica.net.params.diff, replica.intra_replica.weighted(self._updated()))])
         if replica.workers.n_ranks > 1:
             replica.workers.allreduce(total, "sum", "mpi")
         return float(total[0])

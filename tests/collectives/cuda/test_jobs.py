@@ -11,6 +11,7 @@ import pytest
 from scaffe.cli.main import main as scaffe
 from scaffe.collectives.tuning.table import TuningTable
 from tests import pretend
+from tests.collectives.fault_tolerance.test_losses import job_with_losses
 from tests.collectives.test_mpi import HERE, job
 
 
@@ -86,6 +87,91 @@ def test_a_rank_that_does_not_come_ends_the_job(body, line):
     assert result.returncode != 0
     assert "Traceback" not in result.stderr
     assert not line or len([text for text in result.stderr.splitlines() if re.match(line, text)]) == 1
+
+
+LOST_WHILE_ITS_DEVICE_IS_LATE = """
+import os, signal
+import cupy
+from scaffe.collectives import Communicator, RankLost
+from scaffe.collectives.shared.node import NodeGroup
+from tests import pretend
+c, meet = Communicator.world(), NodeGroup.meet
+x = c.alloc(1000, memory="device")
+x[...] = 1
+c.allreduce(x, algorithm="M")
+
+def meet_and_die(self, call):
+    meet(self, call)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+pretend.settings.deferred = True  # what a dead rank's device has not done by now it never does
+if c.rank == 1:
+    NodeGroup.meet = meet_and_die
+try:
+    while True:
+        c.allreduce(x, algorithm="M")
+        c.wait_for_device()
+except RankLost as loss:
+    print(c.rank, loss.ranks, flush=True)
+left = c.shrink()
+y = left.alloc(1000, memory="device")
+y[...] = 1
+left.allreduce(y, algorithm="M")
+cupy.cuda.Device().synchronize()
+print(c.rank, y.get().sum(), flush=True)
+"""
+
+
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_no_device_waits_for_a_lost_rank():
+    result = job_with_losses(3, "-c", LOST_WHILE_ITS_DEVICE_IS_LATE, timeout=120,
+                             PYTHONPATH=f"{HERE.parents[1]}:{AS_CUPY}")
+    assert sorted(result.stdout.splitlines()) == ["0 (1,)", "0 2000.0", "2 (1,)", "2 2000.0"], result.stderr[-3000:]
+
+
+LATE_OR_BROKEN = """
+import time
+import cupy
+from scaffe.collectives import Communicator
+from scaffe.collectives.cuda import device
+c = Communicator.world(deadline=0.3)
+c.install_excepthook()
+x = c.alloc(1000, memory="device")
+x[...] = 1
+c.allreduce(x, algorithm="M")
+cupy.cuda.Device().synchronize()
+"""
+LATE = """
+if c.rank == 1:  # its device has work for far more than the deadline
+    end = time.monotonic() + 2
+    cupy.cuda.get_current_stream().add_gated(lambda: None, lambda: time.monotonic() > end)
+c.allreduce(x, algorithm="M")
+c.wait_for_device()
+print(x.get().sum(), flush=True)
+"""
+BROKEN = """
+if c.rank == 1:
+    cupy.cuda.runtime.eventQuery = lambda event: 700  # as after a kernel's access to an illegal address
+c.allreduce(x, algorithm="M")
+time.sleep(600)
+"""
+
+
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_a_rank_whose_device_is_late_is_not_lost():
+    result = job_with_losses(3, "-c", LATE_OR_BROKEN + LATE, timeout=120, PYTHONPATH=f"{HERE.parents[1]}:{AS_CUPY}")
+    assert result.stdout.splitlines() == ["9000.0"] * 3, result.stderr[-3000:]
+
+
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_a_device_that_has_failed_is_named_before_others_use_what_it_should_have_written():
+    result = job_with_losses(3, "-c", LATE_OR_BROKEN + BROKEN, timeout=120, PYTHONPATH=f"{HERE.parents[1]}:{AS_CUPY}")
+    assert result.returncode != 0
+    assert "rank 1: work on the device has failed: CUDA error 700" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["bench", "bcast", "-memory", "device"], ["tune", "-memory", "device"]])

@@ -1,6 +1,7 @@
 """NCCL's collectives that are queued and not looked at by anybody: done, late, failed, or waiting for a lost rank."""
 
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -96,7 +97,8 @@ class Rig:
         monkeypatch.setattr(nccl_watch, "GRACE_SECONDS", 0.01)
         self.communicator, self.loss, self.said = Communicator(), threading.Event(), []
         self.spoke = threading.Event()
-        ranks = Surroundings(deadline, self.loss.is_set, lambda label: self._say(label, "late"), self._say)
+        ranks = Surroundings(deadline, True, self.loss.is_set, nullcontext, lambda label: self._say(label, "late"),
+                             self._say)
         streams = Streams()
         monkeypatch.setattr(nccl_watch.NcclWatch, "_is_reached", lambda watch: watch._is_marked and self.is_over())
         self.is_over = lambda: False

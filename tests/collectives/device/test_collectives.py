@@ -167,7 +167,7 @@ def test_nccl_has_one_queue_in_the_callers_order(communicator, cp):
         request.wait(60)
     for number, array in enumerate(arrays):
         assert (array.get() == sum(rank + number for rank in range(communicator.n_ranks))).all()
-    assert nccl.made == ["MainThread"]
+    assert nccl.made == ["collectives-nccl-start"]
     assert nccl.queued_by == {"MainThread"}
     assert os.environ["NCCL_LAUNCH_ORDER_IMPLICIT"] == "1"
 

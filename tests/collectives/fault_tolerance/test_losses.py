@@ -1,6 +1,7 @@
 """A rank that is killed is named on all others, and these go on without it (ULFM, which Open MPI 5 has)."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,11 +20,12 @@ HERE = Path(__file__).parent
 FT = ["--with-ft", "ulfm"]
 
 
-def job_with_losses(n_ranks, *arguments, timeout=600):
+def job_with_losses(n_ranks, *arguments, timeout=600, **environment):
     """As `job`, with ranks that may be lost."""
     launcher = mpirun(n_ranks)
     command = [launcher[0], *FT, *launcher[1:], sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT,
+                          env=os.environ | environment)
 
 
 def first_that_ends(*arguments):

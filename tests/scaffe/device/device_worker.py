@@ -84,15 +84,25 @@ def resumes(communicator: Communicator, folder: str) -> bool:
 
 
 def factors(communicator: Communicator, folder: str, strategy: str) -> dict[str, object]:
-    """fp16, where one rank's gradients overflow until the loss's factor has been halved: all ranks' factors, and
-    whether they have the same weights."""
+    """fp16, where one rank's gradients overflow until the loss's factor has been halved: all ranks' factors, whether
+    they have the same weights, and how many calls they have made in their updates: none, since a lost rank may leave
+    them to some (see recovery_state_machine)."""
     solver = masked.build(folder, "all", precision="fp16", strategy=strategy)
+    apply, calls, n_calls = solver.strategy.apply, solver.communicator._ranks.calls, []
+
+    def counted(rate: float, iteration: int) -> None:
+        before = calls._n_calls
+        apply(rate, iteration)
+        n_calls.append(calls._n_calls - before)
+
+    solver.strategy.apply = counted
     solver.net.nodes[-1].share = LossShare(gradient=1.0 if communicator.rank == 0 else 2.0**12)
     masked.saved(solver)
     weights = masked.state(solver)[0].tobytes()
     scale = next(each for each in solver.observers if isinstance(each, LossScale))
     kept = communicator.allgather_objects((scale.kept(solver), hashlib.sha256(weights).hexdigest()))
-    return {"factors": [each["loss_scale"] for each, _ in kept], "same": len({digest for _, digest in kept}) == 1}
+    return {"factors": [each["loss_scale"] for each, _ in kept], "same": len({digest for _, digest in kept}) == 1,
+            "calls": sum(n_calls), "updates": len(n_calls)}
 
 
 def main() -> None:

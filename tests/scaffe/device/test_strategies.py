@@ -35,6 +35,7 @@ def check(parts, **environment):
     assert len(found["fp16"]) == (3 if "masks" in parts else 0)
     for each in found["fp16"]:
         assert each["same"]
+        assert each["calls"] == 0 < each["updates"]
         assert len(set(each["factors"])) == 1
         assert each["factors"][0] < 2**12
     assert len(found["rows"]) == sum(N_RUNS[part] for part in parts)

@@ -13,6 +13,11 @@ from scaffe.layers.kernels.cuda.cudnn import plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import frontend
 
 
+def machine() -> str:
+    """What choices depend on; empty without cuDNN."""
+    return "" if frontend() is None else plans.machine()
+
+
 def kept_choices() -> dict[str, bytes]:
     """What this machine has chosen for its card, driver and libraries: files of the cache folder, by name. Empty
     without cuDNN, or where nothing is kept."""

@@ -139,14 +139,16 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, price: Pric
     """Choices that need no more than the limit in any step. Raises MemoryTooSmallError if there are no such choices.
 
     Args:
-        start: the choices to begin with; none: everything is kept.
+        start: the choices to begin with, such as checkpoints; none: everything is kept. With some, nothing is
+            recomputed that would need more at once than there was, since checkpoints then lie too far apart.
     """
     choices = list(start) or [Choice.KEEP] * len(iteration.tensors)
     offloads = [each for each in cheapest_first(iteration, bandwidth, price) if choices[each.number] is Choice.KEEP]
     need = needs(iteration, choices)
     while (most := max(need.n_bytes, default=0)) > n_bytes:
         step = need.n_bytes.index(most)
-        found = next((each for each in offloads if _lies_idle(iteration, need, each, step)), None)
+        found = next((each for each in offloads if _lies_idle(iteration, need, each, step) and (
+            not start or each.way is not Choice.RECOMPUTE or _lowers(iteration, choices, each, need, step))), None)
         if found is not None:
             choices[found.number] = found.way
             offloads = [each for each in offloads if each.number != found.number or (
@@ -219,6 +221,14 @@ def _lies_idle(iteration: Iteration, need: Needs, offloads: Offload, step: int) 
         return False
     first = tensor.backward[0] if tensor.backward else spans[0][1]
     return tensor.forward[-1] < step < first
+
+
+def _lowers(iteration: Iteration, choices: Sequence[Choice], offloads: Offload, need: Needs, step: int) -> bool:
+    """Whether a choice leaves less in memory in the fullest step, and nowhere more than there was in that."""
+    trial = list(choices)
+    trial[offloads.number] = offloads.way
+    n_bytes = needs(iteration, trial).n_bytes
+    return n_bytes[step] < need.n_bytes[step] and max(n_bytes) <= need.n_bytes[step]
 
 
 def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step: int, ways: Ways) -> bool:

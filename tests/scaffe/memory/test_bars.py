@@ -61,10 +61,10 @@ def bound(found):
 @pytest.mark.parametrize(("name", "dtype", "limit", "bar"), [
     ("caffenet", "float32", 62, 0.97), ("caffenet", "float32", 50, 0.95), ("googlenet", "float32", 62, 0.95),
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
-        ("googlenet", "float32", 50, 0.90), ("googlenet", "float32", 38, 0.90), ("resnet50", "bfloat16", 50, 0.90),
-        ("resnet50", "bfloat16", 62, 0.93), ("resnet50", "bfloat16", 38, 0.88), ("resnet50", "bfloat16", 25, 0.41),
-        ("resnet50", "float32", 50, 0.90), ("resnet50", "float32", 38, 0.90),
-        ("vgg16", "bfloat16", 62, 0.95), ("vgg16", "bfloat16", 50, 0.95)))])
+        ("googlenet", "float32", 50, 0.90), ("googlenet", "float32", 38, 0.94), ("resnet50", "bfloat16", 50, 0.90),
+        ("resnet50", "bfloat16", 62, 0.93), ("resnet50", "bfloat16", 38, 0.88), ("resnet50", "bfloat16", 25, 0.78),
+        ("resnet50", "float32", 50, 0.90), ("resnet50", "float32", 38, 0.90), ("resnet50", "float32", 25, 0.79),
+        ("vgg16", "bfloat16", 62, 0.95), ("vgg16", "bfloat16", 50, 0.96)))])
 def test_predictions_reach_the_bars(monkeypatch, name, dtype, limit, bar):
     found = forecast(monkeypatch, name, dtype, limit)
     assert bar <= speed(found) <= bound(found) + 1e-9

@@ -3,8 +3,8 @@
 import pytest
 
 from scaffe.memory.plan.checkpoints import checkpoints, dominators, keeping
-from scaffe.memory.plan.greedy import needs
-from scaffe.memory.plan.placements import PLACEMENTS
+from scaffe.memory.plan.greedy import needs, within
+from scaffe.memory.plan.placements import PLACEMENTS, WHILE_IDLE
 from scaffe.memory.plan.plan import Choice, MemoryTooSmallError, resident_bytes
 from scaffe.memory.plan.schedule import predict, schedule
 from scaffe.memory.problem.iteration import Bandwidth, Iteration, Recompute, Tensor
@@ -58,6 +58,19 @@ def test_blocks_outputs_alone_stay_where_the_limit_has_room_for_no_more():
     assert predict(iteration, plan, Bandwidth(1.0, 1.0)).recompute <= 8 * 2
     with pytest.raises(MemoryTooSmallError):
         PLACEMENTS["recompute"](iteration, 8 * 3, Bandwidth(1.0, 1.0))
+
+
+@pytest.mark.parametrize(("n_blocks", "inside"), [(4, 3), (4, 4), (6, 4)])
+def test_no_more_arrays_move_than_are_too_many_beside_the_checkpoints(n_blocks, inside):
+    """Two are, where a block's backward computes the block again. To drop a block's output as well would cost little
+    by itself, but two blocks would be computed again at once."""
+    iteration = residual(n_blocks, inside)
+    start = keeping(iteration, dominators(iteration))
+    limit = max(needs(iteration, start).n_bytes) - 2 * 8
+    for price in WHILE_IDLE:
+        choices = within(iteration, limit, Bandwidth(1.0, 1.0, at_once=True), price, start)
+        assert max(needs(iteration, choices).n_bytes) <= limit
+        assert choices.count(Choice.MOVE) <= 2
 
 
 def test_memory_is_lent_for_what_moves_take_before_it_is_lent_for_more():

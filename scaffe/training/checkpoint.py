@@ -71,6 +71,7 @@ def whole_parameters(solver: Solver) -> np.ndarray:
     """The parameters as a snapshot saves them, all of the same iteration: (n_elems,), the net's own buffer or a copy,
     whole on rank 0 at least. Called by all ranks."""
     solver.strategy.synchronize_parameters()
+    solver.strategy.replica.communicator.wait_for_device()  # no file has what a lost rank has left half written
     return solver.strategy.state.parameters()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -11,6 +12,7 @@ import scaffe as caffe
 from scaffe.cli import main as cli
 from scaffe.files import read_state, write_state
 from scaffe.proto import caffe_pb2
+from scaffe.training.checkpoint import whole_parameters
 
 NET = """layer { name: "in" type: "DummyData" top: "x" top: "y" dummy_data_param {
   shape { dim: 6 dim: 4 } shape { dim: 6 dim: 4 } data_filler { type: "gaussian" } data_filler { type: "gaussian" } } }
@@ -166,3 +168,13 @@ def test_a_run_that_goes_on_at_its_end_writes_one_too(tmp_path, by):
         solver(tmp_path, "max_iter: 2").solve(state)
     assert (tmp_path / "run_iter_2.solverstate").is_file()
     assert (tmp_path / "run_iter_2.caffemodel").read_bytes() == before
+
+
+def test_a_snapshot_waits_for_what_the_device_has_queued():
+    told = []
+    strategy = SimpleNamespace(synchronize_parameters=lambda: told.append("sent"),
+                               replica=SimpleNamespace(communicator=SimpleNamespace(
+                                   wait_for_device=lambda: told.append("there"))),
+                               state=SimpleNamespace(parameters=lambda: told.append("read")))
+    whole_parameters(SimpleNamespace(strategy=strategy))
+    assert told == ["sent", "there", "read"]

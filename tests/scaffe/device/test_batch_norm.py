@@ -30,11 +30,12 @@ late = contextlib.nullcontext if REAL else pretend.deferring
 each_alone = deferred.deferring
 
 
-def unit(name: str, bottom: str, relu: bool, kernel: int = 3) -> str:
+def unit(name: str, bottom: str, relu: bool, kernel: int = 3, stride: int = 1) -> str:
     """Convolution, batch norm, scale and ReLU, as ResNet's prototxt has them."""
     relu_layer = f'layer {{ name: "{name}_relu" type: "ReLU" bottom: "{name}" top: "{name}" }}'
     return f'''layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{
-        num_output: 8 kernel_size: {kernel} pad: {kernel // 2} bias_term: false weight_filler {{ type: "msra" }} }} }}
+        num_output: 16 kernel_size: {kernel} pad: {kernel // 2} stride: {stride} bias_term: false
+        weight_filler {{ type: "msra" }} }} }}
       layer {{ name: "bn_{name}" type: "BatchNorm" bottom: "{name}" top: "{name}" }}
       layer {{ name: "scale_{name}" type: "Scale" bottom: "{name}" top: "{name}" scale_param {{ bias_term: true }} }}
       {relu_layer if relu else ""}'''
@@ -48,8 +49,11 @@ NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_da
     layer { name: "sum_relu" type: "ReLU" bottom: "sum" top: "sum" }'''
        + unit("c", "sum", True) + unit("d", "c", False)
        + '''layer { name: "sum2" type: "Eltwise" bottom: "d" bottom: "sum" top: "sum2" }
-    layer { name: "sum2_relu" type: "ReLU" bottom: "sum2" top: "sum2" }
-    layer { name: "e" type: "Convolution" bottom: "sum2" top: "e" convolution_param { num_output: 8 kernel_size: 3
+    layer { name: "sum2_relu" type: "ReLU" bottom: "sum2" top: "sum2" }'''
+       + unit("f1", "sum2", False, 1, 2) + unit("f2", "sum2", True, 1, 2) + unit("f3", "f2", False)
+       + '''layer { name: "sum3" type: "Eltwise" bottom: "f1" bottom: "f3" top: "sum3" }
+    layer { name: "sum3_relu" type: "ReLU" bottom: "sum3" top: "sum3" }
+    layer { name: "e" type: "Convolution" bottom: "sum3" top: "e" convolution_param { num_output: 8 kernel_size: 2
       weight_filler { type: "msra" } } }
     layer { name: "e_relu" type: "ReLU" bottom: "e" top: "e" }
     layer { name: "p" type: "Pooling" bottom: "e" top: "p" pooling_param { kernel_size: 2 stride: 1 } }
@@ -122,6 +126,7 @@ def test_work_of_many_layers_at_once_has_the_bits_of_each_by_itself(monkeypatch,
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: bool, precision: str) -> None:
     """The same bits in float32; in bfloat16, where the sum is rounded once instead of twice, as near as that."""
+    monkeypatch.setattr(activations, "join_thinned", lambda nodes: None)
     joined = train("0", precision)
     called = []
     monkeypatch.setattr(activations, "join_sums", called.append)
@@ -132,6 +137,19 @@ def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: 
     else:
         assert np.abs(joined[1] - apart[1]).max() > 0
         np.testing.assert_allclose(joined[0], apart[0], rtol=0.01)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.01)])
+def test_thinned_gradients_are_the_whole_ones(monkeypatch, with_cudnn: bool, precision: str, tolerance: float) -> None:
+    """Up to the order in which sums of batch norm's backward are added, and a rounding at the shortcut's split."""
+    thinned = train("0", precision)
+    called = []
+    monkeypatch.setattr(activations, "join_thinned", called.append)
+    whole = train("0", precision)
+    assert called
+    assert np.array_equal(thinned[1], whole[1]) != with_cudnn
+    np.testing.assert_allclose(thinned[0], whole[0], rtol=tolerance)
+    np.testing.assert_allclose(thinned[1], whole[1], rtol=0, atol=tolerance * np.abs(whole[1]).max())
 
 
 @pytest.mark.skipif(REAL, reason="looks into the pretend module")

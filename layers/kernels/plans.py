@@ -131,6 +131,14 @@ class ReluPoolingPlan(Protocol):
         """From the next forward on, choose no element in windows whose maximum is not above 0."""
 
 
+@runtime_checkable
+class AveragingPlan(Protocol):
+    """AVE pooling whose backward can include that of a ReLU before it."""
+
+    def backward_average(self, gy: Array, gx: Array, signs: Array | None = None) -> None:
+        """As ``PoolingPlan.backward``; 0 where ``signs``, of gx's length, if given, are not above 0."""
+
+
 class StochasticPoolingPlan(Protocol):
     """STOCHASTIC pooling of images (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, section 3)."""
 

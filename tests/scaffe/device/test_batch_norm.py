@@ -12,11 +12,12 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.layers.kernels import device
+from scaffe.layers.kernels import cuda, device
 from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.vision.pooling import Pooling
 from scaffe.memory.problem import activations
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -62,11 +63,14 @@ NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_da
     layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }''')
 
 
-def train(gpu: str, precision: str = "fp32") -> tuple[list[float], np.ndarray]:
+AVERAGE = NET.replace("stride: 1 }", "stride: 1 pool: AVE }")
+
+
+def train(gpu: str, precision: str = "fp32", net: str = NET) -> tuple[list[float], np.ndarray]:
     """Losses of some iterations, and all parameters behind them, statistics too."""
     param = text_format.Parse('base_lr: 0.001 lr_policy: "fixed" max_iter: 6 momentum: 0.9 random_seed: 1 '
                               'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
-    text_format.Parse(NET, param.net_param)
+    text_format.Parse(net, param.net_param)
     solver = build_solver(Communicator.world(), param, Namespace(
         strategy="auto", reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1, level=0, stage="",
         gpu=gpu, precision=precision, tf32="off", allow_nan=False, skip_bad_records=0))
@@ -108,6 +112,19 @@ def test_a_residual_net_trains_as_on_the_cpu(with_cudnn: bool, precision: str, t
         one_pass |= {"conv_dgrad+add", *BY_BITS} if precision == "bf16" else set()
         assert one_pass <= set(pygraph.log)
         assert all(pygraph.log.count(name) >= 3 for name in one_pass)  # until they are recorded
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_average_pooling_does_relus_backward(monkeypatch, with_cudnn: bool, precision: str) -> None:
+    """With the bits of the ReLU's own; one convolution's is left, and the splits' are in other kernels."""
+    ran, relu_backward = [], cuda.relu_backward
+    monkeypatch.setattr(cuda, "relu_backward", lambda *given: ran.append(1) or relu_backward(*given))
+    joined, n_joined = train("0", precision, AVERAGE), len(ran)
+    monkeypatch.setattr(Pooling, "include_relu", lambda layer, own_diffs: False)
+    apart = train("0", precision, AVERAGE)
+    assert n_joined < len(ran) - n_joined
+    assert joined[0] == apart[0]
+    np.testing.assert_array_equal(joined[1].view(np.uint32), apart[1].view(np.uint32))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

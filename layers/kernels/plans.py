@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from scaffe.layers.kernels.specs import Fused, FusedDiffs
+from scaffe.layers.kernels.specs import Fused, FusedDiffs, Thinned
 
 Array = Any  # of the backend
 
@@ -37,8 +37,15 @@ class SummingPlan(Protocol):
 
     def backward_data_sum(self, gy: Array, w: Array, gx: Array, addends: Sequence[Array],
                           signs: Array | None = None) -> None:
-        """As ``WeightedPlan.backward_data``, with ``addends``, at least one array of gx's length, added; 0 where
-        ``signs``, if given, are not above 0: an array of gx's type, or sign bits. gx is none of them."""
+        """As ``WeightedPlan.backward_data``, with ``addends``, arrays of gx's length, added; 0 where ``signs``, if
+        given, are not above 0: an array of gx's type, or sign bits. gx is none of them. There is an addend, or
+        signs."""
+
+    def add_thinned(self, gx: Array, addend: Array, thinned: Thinned, signs: Array | None = None) -> None:
+        """gx += addend, which holds the places that count alone, where ``signs``, as above, are above 0."""
+
+    def keep_places(self, x: Array, thinned: Thinned) -> Array:
+        """The places of ``signs``, as above, that count, as a new array; sign bits of a place fill some elements."""
 
     def takes_sign_bits(self, n_addends: int) -> bool:
         """Whether ``signs`` may be sign bits beside so many addends, and that is no slower."""
@@ -124,6 +131,14 @@ class ReluPoolingPlan(Protocol):
         """From the next forward on, choose no element in windows whose maximum is not above 0."""
 
 
+@runtime_checkable
+class AveragingPlan(Protocol):
+    """AVE pooling whose backward can include that of a ReLU before it."""
+
+    def backward_average(self, gy: Array, gx: Array, signs: Array | None = None) -> None:
+        """As ``PoolingPlan.backward``; 0 where ``signs``, of gx's length, if given, are not above 0."""
+
+
 class StochasticPoolingPlan(Protocol):
     """STOCHASTIC pooling of images (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, section 3)."""
 
@@ -181,6 +196,15 @@ class SigningPlan(Protocol):
 
     def can_write_signs(self, slope: float | None, adds: bool) -> bool:
         """Whether ``forward_train``, with the sum of an addend or without and a ReLU of that slope, can."""
+
+
+@runtime_checkable
+class ThinningPlan(Protocol):
+    """A batch normalisation whose backward reads gradients that are 0 but at some places."""
+
+    def backward_thinned(self, x: Array, gy: Array, gx: Array | None, thinned: Thinned, fused: Fused = ...,
+                         diffs: FusedDiffs = ...) -> None:
+        """As ``BatchNormPlan.backward`` after ``forward_train``; gy holds the places that count alone."""
 
 
 class SoftmaxLossPlan(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -13,6 +13,35 @@ from scaffe.errors import LayerError
 
 Ints = tuple[int, ...]
 LONGEST = 2**31 - 1  # places along an axis: Caffe and the kernels count them in C's int
+
+
+@dataclass(frozen=True)
+class Thinned:
+    """Images, logical (N, C, spatial...), of which only every step-th place of each spatial axis counts, from the first
+    on. A gradient that is 0 elsewhere is kept as an array of ``kept_shape``."""
+
+    shape: Ints
+    step: Ints
+
+    @property
+    def kept_shape(self) -> Ints:
+        """Logical (N, C, spatial...) of the places that count."""
+        return (*self.shape[:2], *(-(-n // step) for n, step in zip(self.shape[2:], self.step, strict=True)))
+
+    @property
+    def n_places(self) -> int:
+        """Places of the whole images."""
+        return prod(self.shape) // self.shape[1]
+
+    @property
+    def n_kept_places(self) -> int:
+        """Places that count."""
+        return prod(self.kept_shape) // self.shape[1]
+
+    @property
+    def n_kept(self) -> int:
+        """Elements of the places that count."""
+        return prod(self.kept_shape)
 
 
 @dataclass(frozen=True)
@@ -47,6 +76,18 @@ class ConvSpec:
     def weight_shape(self) -> Ints:
         """Caffe's (n_output, C / group, kernel...)."""
         return (self.n_output, self.in_shape[1] // self.group, *self.kernel)
+
+    @property
+    def thinned(self) -> Thinned | None:
+        """The places of its bottom that it reads, if it is pointwise, in images, and leaves out some: it is then that
+        of ``on_thinned`` of these alone."""
+        thins = self.is_pointwise and len(self.kernel) == 2 and max(self.stride) > 1
+        return Thinned(self.in_shape, self.stride) if thins else None
+
+    @property
+    def on_thinned(self) -> ConvSpec:
+        """The same convolution of a bottom that holds the places of ``thinned`` alone."""
+        return replace(self, in_shape=(*self.in_shape[:2], *self.out_spatial), stride=(1,) * len(self.stride))
 
     @property
     def is_pointwise(self) -> bool:

@@ -14,8 +14,8 @@ from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.base.axes import Rows, check_n_axes
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.layer import TEST, Layer, layer_types
-from scaffe.layers.kernels.plans import SigningPlan
-from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec
+from scaffe.layers.kernels.plans import SigningPlan, ThinningPlan
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec, Thinned
 
 
 @layer_types.register("BatchNorm")
@@ -36,6 +36,7 @@ class BatchNorm(Layer):
 
     Attributes:
         saves_signs: whether the fused forward writes its top's ``sign_bits``, where it can. Set before ``reshape``.
+        thinned: the places of the top whose gradient counts; backward finds these alone, at the front of the diff.
 
     Raises LayerError if the statistics are given a learning rate, or the number of channels changed after setup.
     """
@@ -44,6 +45,7 @@ class BatchNorm(Layer):
     recordable = repeatable = True
     keeps_bottom = True
     saves_signs = False
+    thinned: Thinned | None = None
     _affine: Affine | None = None
     _slope: float | None = None
     _adds = False
@@ -117,6 +119,10 @@ class BatchNorm(Layer):
         return (self.saves_signs and not self._uses_sums and isinstance(self._plan, SigningPlan)
                 and self._plan.can_write_signs(slope, self._adds))
 
+    def takes_thinned(self, top: Blob) -> bool:
+        """Whether ``thinned`` may be set."""
+        return top.ndim == 4 and top.channels_last and not self._uses_sums and isinstance(self._plan, ThinningPlan)
+
     def passes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool]) -> NormPasses:
         """Which passes of the kernels' plan of ``spec`` run, if backward computes these bottoms' gradients; empty: it
         does not run."""
@@ -157,6 +163,8 @@ class BatchNorm(Layer):
 
     def unfuse(self) -> None:
         """Write the normalised values that an in-place Scale keeps for its own backward."""
+        if self.thinned is not None:
+            raise LayerError("its gradient is kept in part, which backward layer by layer would not know")
         kept = None if self._affine is None else self._affine.kept
         if kept is None:
             return
@@ -180,7 +188,11 @@ class BatchNorm(Layer):
                   wanted: bool = True) -> None:
         x = self._data(bottom) if self._kept is None else self._kept
         gx = self._diff(bottom) if wanted else None
-        self._plan.backward(x, self._diff(top), gx, fused, diffs)
+        if self.thinned is not None and isinstance(self._plan, ThinningPlan):
+            kept = replace(self.thinned, shape=top.shape)
+            self._plan.backward_thinned(x, top.diff_flat[:kept.n_kept], gx, kept, fused, diffs)
+        else:
+            self._plan.backward(x, self._diff(top), gx, fused, diffs)
         if self._rows is not None and gx is not None:
             self._rows.put_diff(gx, bottom)
 

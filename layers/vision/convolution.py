@@ -23,7 +23,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_geometry import conv_geometry
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.kernels.plans import InferencePlan, SummingPlan
-from scaffe.layers.kernels.specs import ConvPasses, ConvSpec
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, Thinned
 
 
 class _Windowed(Weighted):
@@ -37,7 +37,9 @@ class _Windowed(Weighted):
     n_tops: ClassVar[tuple[int, int | None]] = (1, None)
     equal_counts = True
     _addends: Sequence[Blob] = ()
-    _signs: Blob | None = None
+    summed_signs: Blob | None = None
+    _thinned: tuple[Blob, Thinned] | None = None  # another addend
+    _kept: Thinned | None = None  # what counts in gradients of bottoms
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         p = self._options
@@ -65,6 +67,8 @@ class _Windowed(Weighted):
         for blob in top:
             blob.reshape((*bottom[0].shape[: self._axis], *self._top_shape(spec)[1:]))
         self.spec, self._plan = spec, self._make_plan(spec)
+        self._kept = spec.thinned if self._kept else None
+        self._plan_by_data = self._make_plan(spec.on_thinned) if self._kept else self._plan
 
     def passes(self, propagate_down: Sequence[bool]) -> ConvPasses:
         """Which passes of the kernels' plan of ``spec`` run, if backward computes these bottoms' gradients; empty: it
@@ -88,13 +92,17 @@ class _Windowed(Weighted):
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
-            if wanted and self._addends:
-                self._plan.backward_data_sum(channels_last(y.diff, self._axis), w, x.diff_flat,
-                                             [blob.diff_flat for blob in self._addends], self._read_signs())
+            gy = channels_last(y.diff, self._axis)
+            if wanted and (self._addends or self.summed_signs is not None):
+                self._plan_by_data.backward_data_sum(gy, w, self._gradient(x), [*map(self._gradient, self._addends)],
+                                                     self._read_signs())
             elif wanted:
-                out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
-                self._plan.backward_data(channels_last(y.diff, self._axis), w, out)
+                out = self._gradient(x) if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
+                self._plan_by_data.backward_data(gy, w, out)
                 put_channels_last(out, x, x.diff, self._axis)
+            if wanted and self._thinned:
+                blob, kept = self._thinned[0], replace(self._thinned[1], shape=x.shape)
+                self._plan.add_thinned(x.diff_flat, blob.diff_flat[:kept.n_kept], kept, self._read_signs())
 
     def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
         for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
@@ -105,17 +113,42 @@ class _Windowed(Weighted):
         data of ``signs``, if given, are not above 0. Returns whether it does."""
         if not isinstance(self._plan, SummingPlan) or not lies_channels_last(bottom, self._axis):
             return False
-        self._addends, self._signs = addends, signs
+        self._addends, self.summed_signs = addends, signs
         return True
 
+    def adds(self, blob: Blob) -> bool:
+        """Whether a blob's gradient is one of the sum's."""
+        return any(other is blob for other in self._addends)
+
+    def add_thinned(self, addend: Blob, thinned: Thinned) -> bool:
+        """From now on take one of the addends as an array of the places that count. Returns whether it does."""
+        if self._thinned is not None or self.spec.thinned is not None:
+            return False
+        self._addends, self._thinned = [blob for blob in self._addends if blob is not addend], (addend, thinned)
+        return True
+
+    def thin_gradient(self) -> None:
+        """From now on let only the places that windows read count in gradients of bottoms, and in ``addends``: they lie
+        at the front of the diffs."""
+        self._kept, self._plan_by_data = self.spec.thinned, self._make_plan(self.spec.on_thinned)
+
     def takes_sign_bits(self) -> bool:
-        """Whether the sum's backward of ReLU reads sign bits where the signs' blob has them."""
-        return self._signs is not None and self._plan.takes_sign_bits(len(self._addends))
+        """Whether the sum's backward of ReLU reads sign bits where ``summed_signs`` has them."""
+        blob = self.summed_signs
+        if blob is None or (self._kept is not None and blob.shape[self._axis] % (8 * blob.dtype.itemsize)):
+            return False
+        return bool(self._plan_by_data.takes_sign_bits(len(self._addends)))
+
+    def _gradient(self, blob: Blob) -> Any:
+        """The part of a bottom's diff that is written."""
+        return blob.diff_flat if self._kept is None else blob.diff_flat[:self._kept.n_kept]
 
     def _read_signs(self) -> Any:
-        if self._signs is None or self._signs.sign_bits is None:
-            return None if self._signs is None else self._signs.data_flat
-        return self._signs.sign_bits
+        blob = self.summed_signs
+        if blob is None:
+            return None
+        signs = blob.data_flat if blob.sign_bits is None else blob.sign_bits
+        return signs if self._kept is None else self._plan.keep_places(signs, self._kept)
 
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A bottom's shape with all axes before the channel axis merged into one."""

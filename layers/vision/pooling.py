@@ -11,7 +11,14 @@ from scaffe.errors import LayerError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_geometry import check_geometry, refuse_times
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.kernels.plans import PoolingPlan, PreparedCalls, ReluPoolingPlan, StochasticPoolingPlan, prepared
+from scaffe.layers.kernels.plans import (
+    AveragingPlan,
+    PoolingPlan,
+    PreparedCalls,
+    ReluPoolingPlan,
+    StochasticPoolingPlan,
+    prepared,
+)
 from scaffe.layers.kernels.specs import PoolSpec
 from scaffe.layers.video.clips import EvenPooling
 
@@ -34,11 +41,12 @@ class Pooling(Layer):
     A bottom of five axes is pooled by ``EvenPooling``.
 
     The backward of a ReLU in front of MAX, in place and of slope 0, can be part of it: an element that is no window's
-    largest gets no gradient anyway, and one that is has the window's output, which tells whether it is above 0.
+    largest gets no gradient anyway, and one that is has the window's output, which tells whether it is above 0. It can
+    be part of AVE's where the plan reads the bottom for that.
 
     Attributes:
-        includes_relu: whether it is. Backward then overwrites the tops' diffs, unless the plan includes the ReLU: it
-            then chooses no element of a window whose output is not above 0, and backward reads no data.
+        includes_relu: whether it is. Of MAX, backward then overwrites the tops' diffs, unless the plan includes the
+            ReLU: it then chooses no element of a window whose output is not above 0, and backward reads no data.
 
     Raises LayerError if the window is missing, given twice or does not fit; the bottom does not have four axes; or an
     option does not go with the method.
@@ -114,17 +122,22 @@ class Pooling(Layer):
             if self.reads_tops:
                 y, gy = top[0].data_flat, top[0].diff_flat
                 self.context.kernels.relu_backward(y, gy, gy, 0.0)
-            self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
+            if self.includes_relu and isinstance(self._pool, AveragingPlan) and self._method == "AVE":
+                self._pool.backward_average(top[0].diff_flat, bottom[0].diff_flat, bottom[0].data_flat)
+            else:
+                self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
 
     def include_relu(self, own_diffs: bool) -> bool:
-        self.includes_relu = own_diffs and self._method == "MAX"
+        masks = self._method == "AVE" and isinstance(self._pool, AveragingPlan)
+        self.includes_relu = masks or (own_diffs and self._method == "MAX")
         self._share_relu()
         return self.includes_relu
 
     def _share_relu(self) -> None:
         """Leave the ReLU's backward, if it is included, to the plan, where that can do it."""
-        self.reads_tops = self.includes_relu
-        if self.includes_relu and isinstance(self._pool, ReluPoolingPlan):
+        self.reads_bottoms = self.includes_relu and self._method == "AVE"
+        self.reads_tops = self.includes_relu and self._method == "MAX"
+        if self.reads_tops and isinstance(self._pool, ReluPoolingPlan):
             self._pool.include_relu()
             self.reads_tops = False
 

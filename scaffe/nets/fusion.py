@@ -91,14 +91,16 @@ def _join_sum(nodes: Sequence[Node], split: Node, layer: Split) -> None:
     bottom, others = split.bottoms[0], [top for top in split.tops if top is not own]
     if last.layer.include_sum(bottom, others, bottom if layer.includes_relu else None):
         layer.is_summed, last.bottoms = True, [bottom]
-        _join_signs(nodes, bottom, last.layer)
 
 
-def _join_signs(nodes: Sequence[Node], blob: Blob, reader: Convolution) -> None:
-    """Let the normalisation whose pass writes a blob save its signs, where the reader's backward then reads no data."""
-    norm = norm_in_front(nodes, blob)
-    if norm is not None and reader.takes_sign_bits():
-        norm.saves_signs = True
+def join_signs(nodes: Sequence[Node]) -> None:
+    """Let normalisations save the signs of what they write, where a convolution's backward then reads no data; for nets
+    after ``join_sums``."""
+    for layer in (node.layer for node in nodes):
+        if isinstance(layer, Convolution) and layer.summed_signs is not None:
+            norm = norm_in_front(nodes, layer.summed_signs)
+            if norm is not None and layer.takes_sign_bits():
+                norm.saves_signs = True
 
 
 def norm_in_front(nodes: Sequence[Node], blob: Blob) -> BatchNorm | None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scaffe.layers.kernels.cuda import deferred
@@ -23,7 +24,7 @@ class Tally:
     Attributes:
         launches: by kernel, graph or function.
         n_bytes: of the arrays that each of them reads and writes, once each however often it does; of a convolution's
-            bottom only the places that some window has.
+            bottom only the places that some window has, and of what is read beside thinned images those that count.
         events: records and waits on events.
     """
 
@@ -65,7 +66,7 @@ def counting() -> Iterator[Tally]:
         patch.setattr(queue.Event, "record", _counted(queue.Event.record, tally))
         patch.setattr(queue.Stream, "wait_event", _counted(queue.Stream.wait_event, tally))
         _note_before(patch, compiler.RawKernel, "__call__", tally, lambda kernel, grid, block, args, **how: (
-            kernel.name, sum(a.nbytes for a in args if isinstance(a, array.ndarray))))
+            kernel.name, sum(a.nbytes for a in args if isinstance(a, array.ndarray)) - _left_out(kernel.name, args)))
         _note_before(patch, cudnn.pygraph, "execute_plan_at_index", tally, lambda graph, *rest, **how: (
             "+".join(node.name for node in graph._nodes),
             sum(t.n_bytes for t in graph._tensors if t.uid is not None and not t.on_host) - _skipped(graph._nodes[0])))
@@ -83,6 +84,19 @@ def _named(launch: Callable[..., None], tally: Tally) -> Callable[..., None]:
         tally.n_bytes[table.name] += sum(a.nbytes for work in works for a in work.arrays)
         launch(table, dtype, other, works)
     return named
+
+
+THINNED = {"sum_back_thinned": (0,), "add_thinned": (0, 2, 3, 4), "keep_places": (0,)}
+"""Kernels of thinned images, and which of their arrays are whole but used at the places that count alone."""
+
+
+def _left_out(name: str, args: tuple[Any, ...]) -> int:
+    """Bytes of the other places of such a kernel's arrays."""
+    if name not in THINNED:
+        return 0
+    whole = [args[i].nbytes for i in THINNED[name] if args[i] is not None]
+    rows, columns, kept_rows, kept_columns, *_ = [int(a) for a in args if isinstance(a, np.uint32)]
+    return sum(n_bytes - n_bytes * kept_rows * kept_columns // (rows * columns) for n_bytes in whole)
 
 
 def _skipped(node: cudnn_operations.Node) -> int:

@@ -16,7 +16,7 @@ from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.deferred import Work
 from scaffe.layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
-from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormPasses, NormSpec, Thinned
 
 Pair = tuple[Any, Any]
 I = np.int32  # noqa: E741 - the kernels' int
@@ -52,6 +52,11 @@ def by_rows(name: str, x: Any, arguments: tuple[Any, ...], family: str = "channe
     if x.size:
         grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
         kernel(family, name, x.dtype)(grid, block, (*arguments, *map(I, x.shape)))
+
+
+def places(thinned: Thinned) -> tuple[np.uint32, ...]:
+    """What kernels take of thinned images of two spatial axes."""
+    return tuple(map(np.uint32, (*thinned.shape[2:], *thinned.kept_shape[2:], *thinned.step)))
 
 
 def numbers(values: Any, dtype: Any) -> Any:
@@ -162,6 +167,19 @@ class BatchNorm:
         if gx is not None:
             shares = (None, None) if self.fixed else (level, tilt)
             by_rows("normalize_back", x, (x, gy, *affine, gx, *shares), FAMILY)
+
+    def backward_thinned(self, x: Any, gy: Any, gx: Any, thinned: Thinned, fused: Fused = NOT_FUSED,
+                         diffs: FusedDiffs = NO_DIFFS) -> None:
+        """See ThinningPlan."""
+        self._check(x, gx)
+        rows, found = gy.reshape(-1, self.spec.n_channels), places(thinned)
+        parts, level, tilt = arena.take(parts_of(rows.shape[0], rows.shape[1], x.dtype), *self._parts[1:])
+        affine = self._affine(fused)
+        sum_parts("sum_back_thinned", rows, (x, rows, *affine, *found), parts, FAMILY)
+        self._per_channel("finish_back", parts, self.inverse, level, tilt, diffs.scale, diffs.bias,
+                          I(not diffs.overwrite), I(x.shape[0]), I(parts.shape[1]))
+        if gx is not None:
+            by_rows("normalize_back_thinned", x, (x, rows, *affine, gx, level, tilt, *found), FAMILY)
 
     def leave(self, of_scale: Any, of_bias: Any, diffs: FusedDiffs) -> None:
         """Add gradients of scale and bias, (C,), to ``diffs``, or write them if ``diffs.overwrite``."""

@@ -15,7 +15,8 @@ from scaffe.errors import LayerError
 from scaffe.layers.kernels import device
 
 SOURCES = Path(__file__).with_name("sources")
-HEADERS = {"batch_norm": ("rows.cuh",), "channels": ("rows.cuh",)}  # beside numbers.cuh
+HEADERS = {"batch_norm": ("rows.cuh", "thinned.cuh"), "channels": ("rows.cuh",),
+           "thinned": ("rows.cuh", "thinned.cuh")}  # beside numbers.cuh
 OPTIONS = ("-std=c++17",)  # CuPy adds that unmarked functions, as lambdas are, are the device's
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 8  # 2048 threads: as many as it holds

@@ -60,9 +60,15 @@ class Pooling:
     def backward(self, gy: Any, gx: Any) -> None:
         self._check(gx, gy)
         if self.spec.method == "AVE":
-            self._run("average_back", self._inputs, gy, gx)
+            self.backward_average(gy, gx)
         else:
             self._run("maximum_back", self._inputs, gy, self._places, gx)
+
+    def backward_average(self, gy: Any, gx: Any, signs: Any = None) -> None:
+        """See AveragingPlan."""
+        self._check(gx, gy)
+        self._check(signs if signs is not None else gx)
+        self._run("average_back", self._inputs, gy, signs, gx)
 
     def _check(self, bottom: Any, *tops: Any) -> None:
         n_in, n_out = self._n_elems

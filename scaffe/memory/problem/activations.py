@@ -12,9 +12,10 @@ from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem.tensors import is_long
 from scaffe.nets import blob_memory
-from scaffe.nets.fusion import fuse_layers, join_sums, keep_bottoms
+from scaffe.nets.fusion import fuse_layers, join_signs, join_sums, keep_bottoms
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+from scaffe.nets.thinning import join_thinned
 
 NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to need less
 
@@ -113,6 +114,8 @@ def place_activations(net: Net, backward: bool) -> int:
         part.blob.bind_diff(view.view(part.blob.dtype))
     if backward:
         pass_diffs(net)
+        join_thinned(net.nodes)
+        join_signs(net.nodes)
     for node in net.nodes:
         node.seen_shapes = None  # layers that share memory do so anew
     net.reshape()

@@ -58,6 +58,8 @@ NORMS = {  # shapes that cuDNN has an engine for, and whether ReLU follows
 }
 SUMS = {  # gradients by data with others added; how many, and whether ReLU's backward follows
     "ResNet res2b": ((256, 256, 56, 56), 64, (1, 1), (1, 1), 1, True),
+    "ResNet res2c": ((256, 256, 56, 56), 64, (1, 1), (1, 1), 0, True),
+    "ResNet res3a, thinned": ((256, 256, 28, 28), 128, (1, 1), (1, 1), 1, True),
     "ResNet res3a": ((256, 256, 56, 56), 128, (1, 1), (2, 2), 1, True),
     "GoogLeNet inception_3a": ((256, 192, 28, 28), 64, (1, 1), (1, 1), 3, False),
 }

@@ -68,6 +68,19 @@ def test_maximum_with_relus_backward(cp: Any, case: tuple, dtype: np.dtype) -> N
     close(back, stored(gx), dtype)
 
 
+@every_dtype
+@pytest.mark.parametrize("case", POOLINGS)
+def test_average_with_relus_backward(cp: Any, case: tuple, dtype: np.dtype) -> None:
+    shape, kernel, stride, pad, up = case
+    x, spec = numbers(shape, dtype, 0), PoolSpec(shape, "AVE", kernel, stride, pad, up, dtype)
+    x[0, 0, 0, 0] = 0  # a kink is not above 0
+    gy = numbers(spec.out_shape, dtype, 1)
+    _, _, gx = reference.pooling(x, gy, "AVE", kernel, stride, pad)
+    back = cp.empty(stored(x).shape, dtype)
+    cuda.pooling(spec).backward_average(cp.asarray(stored(gy)), back, cp.asarray(stored(x)))
+    close(back, stored(np.where(double(x) > 0, gx, 0)), dtype)
+
+
 def test_pooling_reads_arrays_that_lie_anywhere(cp: Any) -> None:
     spec = PoolSpec((1, 8, 4, 4), "MAX", (2, 2), (2, 2), (0, 0))
     x, gy = numbers(spec.in_shape, spec.dtype, 0), numbers(spec.out_shape, spec.dtype, 1)

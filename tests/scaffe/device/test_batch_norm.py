@@ -12,11 +12,12 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.layers.kernels import device
+from scaffe.layers.kernels import cuda, device
 from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.vision.pooling import Pooling
 from scaffe.memory.problem import activations
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -30,11 +31,12 @@ late = contextlib.nullcontext if REAL else pretend.deferring
 each_alone = deferred.deferring
 
 
-def unit(name: str, bottom: str, relu: bool, kernel: int = 3) -> str:
+def unit(name: str, bottom: str, relu: bool, kernel: int = 3, stride: int = 1) -> str:
     """Convolution, batch norm, scale and ReLU, as ResNet's prototxt has them."""
     relu_layer = f'layer {{ name: "{name}_relu" type: "ReLU" bottom: "{name}" top: "{name}" }}'
     return f'''layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{
-        num_output: 8 kernel_size: {kernel} pad: {kernel // 2} bias_term: false weight_filler {{ type: "msra" }} }} }}
+        num_output: 16 kernel_size: {kernel} pad: {kernel // 2} stride: {stride} bias_term: false
+        weight_filler {{ type: "msra" }} }} }}
       layer {{ name: "bn_{name}" type: "BatchNorm" bottom: "{name}" top: "{name}" }}
       layer {{ name: "scale_{name}" type: "Scale" bottom: "{name}" top: "{name}" scale_param {{ bias_term: true }} }}
       {relu_layer if relu else ""}'''
@@ -48,8 +50,11 @@ NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_da
     layer { name: "sum_relu" type: "ReLU" bottom: "sum" top: "sum" }'''
        + unit("c", "sum", True) + unit("d", "c", False)
        + '''layer { name: "sum2" type: "Eltwise" bottom: "d" bottom: "sum" top: "sum2" }
-    layer { name: "sum2_relu" type: "ReLU" bottom: "sum2" top: "sum2" }
-    layer { name: "e" type: "Convolution" bottom: "sum2" top: "e" convolution_param { num_output: 8 kernel_size: 3
+    layer { name: "sum2_relu" type: "ReLU" bottom: "sum2" top: "sum2" }'''
+       + unit("f1", "sum2", False, 1, 2) + unit("f2", "sum2", True, 1, 2) + unit("f3", "f2", False)
+       + '''layer { name: "sum3" type: "Eltwise" bottom: "f1" bottom: "f3" top: "sum3" }
+    layer { name: "sum3_relu" type: "ReLU" bottom: "sum3" top: "sum3" }
+    layer { name: "e" type: "Convolution" bottom: "sum3" top: "e" convolution_param { num_output: 8 kernel_size: 2
       weight_filler { type: "msra" } } }
     layer { name: "e_relu" type: "ReLU" bottom: "e" top: "e" }
     layer { name: "p" type: "Pooling" bottom: "e" top: "p" pooling_param { kernel_size: 2 stride: 1 } }
@@ -58,11 +63,14 @@ NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_da
     layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }''')
 
 
-def train(gpu: str, precision: str = "fp32") -> tuple[list[float], np.ndarray]:
+AVERAGE = NET.replace("stride: 1 }", "stride: 1 pool: AVE }")
+
+
+def train(gpu: str, precision: str = "fp32", net: str = NET) -> tuple[list[float], np.ndarray]:
     """Losses of some iterations, and all parameters behind them, statistics too."""
     param = text_format.Parse('base_lr: 0.001 lr_policy: "fixed" max_iter: 6 momentum: 0.9 random_seed: 1 '
                               'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
-    text_format.Parse(NET, param.net_param)
+    text_format.Parse(net, param.net_param)
     solver = build_solver(Communicator.world(), param, Namespace(
         strategy="auto", reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1, level=0, stage="",
         gpu=gpu, precision=precision, tf32="off", allow_nan=False, skip_bad_records=0))
@@ -107,6 +115,19 @@ def test_a_residual_net_trains_as_on_the_cpu(with_cudnn: bool, precision: str, t
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_average_pooling_does_relus_backward(monkeypatch, with_cudnn: bool, precision: str) -> None:
+    """With the bits of the ReLU's own; one convolution's is left, and the splits' are in other kernels."""
+    ran, relu_backward = [], cuda.relu_backward
+    monkeypatch.setattr(cuda, "relu_backward", lambda *given: ran.append(1) or relu_backward(*given))
+    joined, n_joined = train("0", precision, AVERAGE), len(ran)
+    monkeypatch.setattr(Pooling, "include_relu", lambda layer, own_diffs: False)
+    apart = train("0", precision, AVERAGE)
+    assert n_joined < len(ran) - n_joined
+    assert joined[0] == apart[0]
+    np.testing.assert_array_equal(joined[1].view(np.uint32), apart[1].view(np.uint32))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_work_of_many_layers_at_once_has_the_bits_of_each_by_itself(monkeypatch, with_cudnn: bool,
                                                                     precision: str) -> None:
     """In recordings, too: six iterations, of which the last four are launched as a whole."""
@@ -122,6 +143,7 @@ def test_work_of_many_layers_at_once_has_the_bits_of_each_by_itself(monkeypatch,
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: bool, precision: str) -> None:
     """The same bits in float32; in bfloat16, where the sum is rounded once instead of twice, as near as that."""
+    monkeypatch.setattr(activations, "join_thinned", lambda nodes: None)
     joined = train("0", precision)
     called = []
     monkeypatch.setattr(activations, "join_sums", called.append)
@@ -132,6 +154,19 @@ def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: 
     else:
         assert np.abs(joined[1] - apart[1]).max() > 0
         np.testing.assert_allclose(joined[0], apart[0], rtol=0.01)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.01)])
+def test_thinned_gradients_are_the_whole_ones(monkeypatch, with_cudnn: bool, precision: str, tolerance: float) -> None:
+    """Up to the order in which sums of batch norm's backward are added, and a rounding at the shortcut's split."""
+    thinned = train("0", precision)
+    called = []
+    monkeypatch.setattr(activations, "join_thinned", called.append)
+    whole = train("0", precision)
+    assert called
+    assert np.array_equal(thinned[1], whole[1]) != with_cudnn
+    np.testing.assert_allclose(thinned[0], whole[0], rtol=tolerance)
+    np.testing.assert_allclose(thinned[1], whole[1], rtol=0, atol=tolerance * np.abs(whole[1]).max())
 
 
 @pytest.mark.skipif(REAL, reason="looks into the pretend module")

@@ -19,7 +19,7 @@ from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import BatchNorm as Own
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet, data_type
-from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormPasses, NormSpec
+from scaffe.layers.kernels.specs import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, Ints, NormPasses, NormSpec, Thinned
 
 X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS, ADDEND, BITS, ZERO = range(1, 15)  # tensors
 FORWARD, BACKWARD = "batchnorm", "batchnorm_backward"
@@ -160,6 +160,11 @@ class BatchNorm:
         built.run(arrays, workspace)
         if not diffs.overwrite and (diffs.scale is not None or diffs.bias is not None):
             self._own.leave(places[0], places[1], diffs)
+
+    def backward_thinned(self, x: Any, gy: Any, gx: Any, thinned: Thinned, fused: Fused = NOT_FUSED,
+                         diffs: FusedDiffs = NO_DIFFS) -> None:
+        """See ThinningPlan; cuDNN would read a whole gradient."""
+        self._own.backward_thinned(x, gy, gx, thinned, fused, diffs)
 
     def _workspace(self, built: Built) -> Part:
         return built.n_workspace_bytes, np.uint8

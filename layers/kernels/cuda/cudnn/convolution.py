@@ -16,12 +16,12 @@ from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 from scaffe.layers.kernels.cuda.cublas import precision
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet
-from scaffe.layers.kernels.cuda.cudnn.summed_gradient import SummedGradient
+from scaffe.layers.kernels.cuda.cudnn.summed_gradient import SummedGradient, add_behind
 from scaffe.layers.kernels.cuda.cudnn.timing import operands
-from scaffe.layers.kernels.cuda.elementwise import add_up
 from scaffe.layers.kernels.cuda.products import Convolution as Products
 from scaffe.layers.kernels.cuda.products import Weights
-from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, Ints
+from scaffe.layers.kernels.cuda.thinned import add_thinned, keep_places
+from scaffe.layers.kernels.specs import ConvPasses, ConvSpec, Ints, Thinned
 
 X, W, Y, BIAS = 1, 2, 3, 4  # the tensors' numbers in every graph; gradients have their values' numbers
 FORWARD, BY_DATA, BY_WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
@@ -219,10 +219,18 @@ class Convolution:
             else self._sums.prepare(len(addends), signs is not None))
         if built is None:
             self.backward_data(gy, w, gx)
-            add_up([gx, *addends], gx, signs)
+            add_behind(gx, addends, signs)
             return
         kernels, workspace = arena.take(self._weights.part, _workspace(built))
         self._sums.run(built, gy, self._weights.laid_out(w, kernels), gx, addends, signs, workspace)
+
+    def add_thinned(self, gx: Any, addend: Any, thinned: Thinned, signs: Any = None) -> None:
+        """See SummingPlan."""
+        add_thinned(gx, addend, thinned, signs)
+
+    def keep_places(self, x: Any, thinned: Thinned) -> Any:
+        """See SummingPlan."""
+        return keep_places(x, thinned, self._dtype)
 
     def takes_sign_bits(self, n_addends: int) -> bool:
         """See SummingPlan."""

@@ -14,7 +14,7 @@ import numpy as np
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built, Sheet
 from scaffe.layers.kernels.cuda.cudnn.timing import operands
-from scaffe.layers.kernels.cuda.elementwise import add_up
+from scaffe.layers.kernels.cuda.elementwise import add_up, relu_backward
 from scaffe.layers.kernels.specs import ConvSpec, Ints, storage_strides
 
 GY, W, GX, SIGNS, ZERO, ADDENDS = range(1, 7)  # the tensors' numbers; addends have those from ADDENDS on
@@ -26,7 +26,7 @@ class SumKey:
     """The ``graphs.Key`` of such a graph, of a geometry of two or three spatial axes.
 
     Attributes:
-        n_addends: how many gradients are added.
+        n_addends: how many gradients are added; one at least, unless it masks.
         masks: whether the sum is 0 where the bottom's data are not above 0.
         bits: whether it reads sign bits for that, not the data.
     """
@@ -70,6 +70,14 @@ class SumKey:
         sheet.give(result, GX)
 
 
+def add_behind(gx: Any, addends: Sequence[Any], signs: Any) -> None:
+    """What the graph does, on a gradient that is there already."""
+    if addends:
+        add_up([gx, *addends], gx, signs)
+    else:
+        relu_backward(signs, gx, gx, 0.0)
+
+
 Plain = Callable[[Any, Any, Any, Any], None]
 
 
@@ -92,7 +100,7 @@ class SummedGradient:
         """The graph; None where cuDNN has none, or ``choose`` takes a sum behind the plain gradient."""
         if (n_addends, masks) not in self._built:
             key = SumKey(self._spec, self._tf32, n_addends, masks)
-            found = plans.build(key) if 0 < n_addends <= MOST_ADDENDS else None
+            found = plans.build(key) if n_addends <= MOST_ADDENDS else None
             self._built[n_addends, masks] = found if found is not None and self._is_better(found) else None
         return self._built[n_addends, masks]
 
@@ -118,7 +126,7 @@ class SummedGradient:
 
         def in_two() -> None:
             self._plain(arrays[GY], arrays[W], arrays[GX], workspace)
-            add_up([gx, *addends], gx, signs)
+            add_behind(gx, addends, signs)
         return plans.chosen_way(built.key, {
             "one graph": plans.Way(lambda: built.run(arrays, workspace), built.n_workspace_bytes),
             "a sum behind": plans.Way(in_two, self._n_plain_bytes)}) == "one graph"

@@ -82,6 +82,47 @@ extern "C" __global__ void normalize_back(const T* x, const T* g, const A* mean,
     });
 }
 
+// Both, where g is thinned and 0 elsewhere.
+extern "C" __global__ void sum_back_thinned(const T* x, const T* g, const A* mean, const A* inverse, const A* scale,
+                                            const A* bias, A slope, THINNED, A* parts, int n_kept, int n_channels) {
+    Thinned thinned = THE_THINNED;
+    sum_rows(n_kept, n_channels, parts, lie_whole(x, g), [=](auto width, int c) {
+        const int W = width.value;
+        auto affine = affine_of<W>(mean, inverse, scale, bias, slope, c);
+        return [=](long long i, A* one, A* other) {
+            auto values = load<W>(x + thinned.place(unsigned(i) / unsigned(n_channels)) * n_channels + c);
+            auto gradients = load<W>(g + i);
+            for (int k = 0; k < W; k++) {
+                A away = affine.away(k, values.at[k]), gradient = affine.gradient(k, away, gradients.at[k]);
+                one[k] += gradient;
+                other[k] += gradient * away;
+            }
+        };
+    });
+}
+
+extern "C" __global__ void normalize_back_thinned(const T* x, const T* g, const A* mean, const A* inverse,
+                                                  const A* scale, const A* bias, A slope, T* gx, const A* level,
+                                                  const A* tilt, THINNED, int n_rows, int n_channels) {
+    Thinned thinned = THE_THINNED;
+    for_rows(n_rows, n_channels, lie_whole(x, g, gx), [=](auto width, int c) {
+        const int W = width.value;
+        auto affine = affine_of<W>(mean, inverse, scale, bias, slope, c);
+        auto offset = numbers_of<W>(level, c, 0), slant = numbers_of<W>(tilt, c, 0);
+        return [=](long long i) {
+            auto values = load<W>(x + i), gradients = values;
+            long long kept = thinned.kept(unsigned(i) / unsigned(n_channels));
+            if (kept >= 0) gradients = load<W>(g + kept * n_channels + c);
+            for (int k = 0; k < W; k++) {
+                A away = affine.away(k, values.at[k]);
+                A gradient = kept < 0 ? A(0) : affine.gradient(k, away, gradients.at[k]);
+                gradients.at[k] = narrow((gradient - offset.at[k] - away * slant.at[k]) * affine.factor.at[k]);
+            }
+            store<W>(gx + i, gradients);
+        };
+    });
+}
+
 // The running sums of one channel, brought up to date (Caffe 1.0).
 __device__ inline void add_moments(Moments found, A* means, A* variances, A* factor, double fraction, double correction,
                                    int c) {

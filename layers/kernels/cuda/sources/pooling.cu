@@ -118,8 +118,10 @@ extern "C" __global__ void weighted_mean(const T* x, T* y, WINDOW) {
     });
 }
 
-// For each element of the image: sum over the windows that hold it of body(width, output's place, its bounds, sums).
-template <class F> __device__ inline void gather(const Window& w, int n_images, int n_channels, T* gx, bool packed, F body) {
+// For each element of the image: sum over the windows that hold it of body(width, output's place, its bounds, sums); 0
+// where signs, if given, are not above 0.
+template <class F> __device__ inline void gather(const Window& w, int n_images, int n_channels, const T* signs, T* gx,
+                                                 bool packed, F body) {
     unsigned n_places = unsigned(n_images) * w.n_rows * w.n_columns;
     for (unsigned p = blockIdx.y * blockDim.y + threadIdx.y; p < n_places; p += gridDim.y * blockDim.y) {
         int v = p % w.n_columns, h = p / w.n_columns % w.n_rows, n = p / w.n_columns / w.n_rows;
@@ -133,16 +135,19 @@ template <class F> __device__ inline void gather(const Window& w, int n_images, 
                     long long out = (((long long)n * w.out_rows + i) * w.out_columns + j) * n_channels + c;
                     body(width, out, i, j, h, v, sums);
                 }
-            Pack<T, width.value> results;
-            for (int k = 0; k < width.value; k++) results.at[k] = narrow(sums[k]);
-            store<width.value>(gx + (long long)p * n_channels + c, results);
+            long long own = (long long)p * n_channels + c;
+            Pack<T, width.value> results, kept;
+            if (signs) kept = load<width.value>(signs + own);
+            for (int k = 0; k < width.value; k++)
+                results.at[k] = narrow(signs && !(widen(kept.at[k]) > 0) ? A(0) : sums[k]);
+            store<width.value>(gx + own, results);
         });
     }
 }
 
 extern "C" __global__ void maximum_back(const T* gy, const Place* places, T* gx, WINDOW) {
     Window w = THE_WINDOW;
-    gather(w, n_images, n_channels, gx, lie_whole(gy, places, gx), [&](auto width, long long out, int i, int j, int h,
+    gather(w, n_images, n_channels, nullptr, gx, lie_whole(gy, places, gx), [&](auto width, long long out, int i, int j, int h,
                                                                        int v, A* sums) {
         auto gradients = load<width.value>(gy + out);
         auto taken = load<width.value>(places + out);
@@ -152,10 +157,10 @@ extern "C" __global__ void maximum_back(const T* gy, const Place* places, T* gx,
     });
 }
 
-extern "C" __global__ void average_back(const T* gy, T* gx, WINDOW) {
+extern "C" __global__ void average_back(const T* gy, const T* signs, T* gx, WINDOW) {
     Window w = THE_WINDOW;
-    gather(w, n_images, n_channels, gx, lie_whole(gy, gx), [&](auto width, long long out, int i, int j, int h, int v,
-                                                              A* sums) {
+    gather(w, n_images, n_channels, signs, gx, lie_whole(gy, signs, gx), [&](auto width, long long out, int i, int j,
+                                                                            int h, int v, A* sums) {
         auto gradients = load<width.value>(gy + out);
         A share = A(1) / bounds(w, i, j).count;
         for (int k = 0; k < width.value; k++) sums[k] += widen(gradients.at[k]) * share;

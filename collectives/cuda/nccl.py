@@ -68,6 +68,11 @@ class NcclCalls:
         if self._watch is not None:
             self._watch.check()
 
+    def stop(self) -> None:
+        """Before the interpreter ends: ends the watch alone."""
+        if self._watch is not None:
+            self._watch.stop()
+
     def close(self, is_well: bool) -> None:
         """Ends NCCL. ``is_well``: all ranks call it, and nothing is queued; else what is queued ends undone."""
         if self._watch is not None:

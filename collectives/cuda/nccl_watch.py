@@ -120,11 +120,15 @@ class NcclWatch:
     def close(self, is_well: bool) -> None:
         """Ends the thread, and the communicator where it is still there. ``is_well``: all ranks call it, and nothing is
         queued."""
+        self.stop()
+        if not self.why_aborted:
+            (self._communicator.destroy if is_well else self._communicator.abort)()
+
+    def stop(self) -> None:
+        """Ends the thread alone: before the interpreter ends, in which it must not ask CUDA."""
         self._closed = True
         self._wake.set()
         self._thread.join()
-        if not self.why_aborted:
-            (self._communicator.destroy if is_well else self._communicator.abort)()
 
     def _run(self) -> None:
         device.make_current(self._streams.number)

@@ -85,8 +85,7 @@ class Device:
         self._no_messages = aware.fault(comm, kinds) if says_so else ""
         self.is_aware = says_so and not self._no_messages
         self._complete = lru_cache(maxsize=4096)(self._completed)
-        if not self.no_ipc:
-            atexit.register(self._finish)
+        atexit.register(self._finish)
 
     def backend(self, comm: Any, group: NodeGroup, backs_off: bool) -> DeviceBackend:
         """Makes the backend of one engine. All ranks call it. ``comm``: only this engine uses it; ``group``: where the
@@ -227,9 +226,12 @@ class Device:
 
     def _finish(self) -> None:
         """At exit: completes this rank's share of collectives, which others may wait for; memory is freed then."""
+        if os.getpid() != self._process:  # a forked child has no part in it
+            return
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
-            if os.getpid() == self._process:  # a forked child has no part in it
-                self._synchronize(time.monotonic() + LAST_WORK_SECONDS)
+            self._synchronize(time.monotonic() + LAST_WORK_SECONDS)
+        if self._nccl is not None:
+            self._nccl.stop()
 
 
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:

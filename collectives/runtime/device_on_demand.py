@@ -50,9 +50,10 @@ class DeviceOnDemand:
             watch, losses = self._engines[0][0].watch, self._losses
             ranks = Surroundings(watch.deadline, not losses.fault, lambda: losses.has_loss, self._together, watch.late,
                                  watch.failed)
-            self.device = Device(self._comm, self._node_comm, self._topology, ranks)
-            for engine, group, backs_off in self._engines:
-                engine.backends["device"] = self.device.backend(engine.comm, group, backs_off)
+            with watch.for_any("set-up of device memory"):
+                self.device = Device(self._comm, self._node_comm, self._topology, ranks)
+                for engine, group, backs_off in self._engines:
+                    engine.backends["device"] = self.device.backend(engine.comm, group, backs_off)
         return self.device
 
     def wait(self) -> None:

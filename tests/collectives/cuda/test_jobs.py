@@ -76,6 +76,17 @@ for _, group, _ in c._ranks._engines:
 """
 
 
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_a_rank_that_does_not_come_to_the_set_up_ends_the_job():
+    body = ("import time\nfrom scaffe.collectives import Communicator\nfrom scaffe.collectives.cuda import setup\n"
+            "c = Communicator.world(deadline=3)\nc.install_excepthook()\n"
+            "if c.rank == 1: setup.links_of = lambda *arguments: time.sleep(600)\nc.alloc(1000, memory='device')")
+    result = command(2, "-c", body, timeout=120)
+    assert result.returncode != 0
+    assert re.search(r"^rank 0: set-up of device memory has waited 3 s for ", result.stderr, re.M), result.stderr
+
+
 @pytest.mark.parametrize(("body", "line"), [
     ("if c.rank == 1: time.sleep(600)\nc.iallreduce(x).wait()", r"rank 0:? .*waited \d+ s for rank 1"),
     ("if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x)\ntime.sleep(600)", ""),

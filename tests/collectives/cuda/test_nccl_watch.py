@@ -159,3 +159,10 @@ def test_what_the_device_has_reached_is_done(rig):
     rig.watch.close(is_well=True)
     assert rig.communicator.ended == ["destroy"]
     assert rig.said == []
+
+
+def test_the_watch_ends_before_the_interpreter_does_and_leaves_nccl_as_it_is(rig):
+    rig.watch.queued("allreduce by NCCL")
+    rig.watch.stop()
+    assert not rig.watch._thread.is_alive()
+    assert rig.communicator.ended == []

@@ -71,10 +71,11 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     if least > n_bytes:
         raise MemoryTooSmallError(f"{n_bytes:,} bytes for activations are too few; the least are {least:,}")
     search = Search(iteration, n_bytes, bandwidth)
-    best = search.improved(min((within(iteration, n_bytes, bandwidth, price) for price in PRICES), key=search.seconds))
-    if bandwidth.at_once and search.seconds(best) > search.enough:
-        other = Search(iteration, n_bytes, bandwidth)
-        best = other.threshold_accepting(min((best, *search.found(WHILE_IDLE)), key=search.seconds))
+    best = min((within(iteration, n_bytes, bandwidth, price) for price in PRICES), key=search.seconds)
+    if not bandwidth.at_once:
+        best = search.improved(best)
+    elif search.seconds(best) > search.enough:
+        best = search.threshold_accepting(min((best, *search.found(WHILE_IDLE)), key=search.seconds))
     return schedule(iteration, best, n_bytes, bandwidth)
 
 

@@ -12,6 +12,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.normalization.batch_norm import BatchNorm
 from scaffe.layers.reshaping.copies import Split
 from scaffe.layers.vision.convolution import Convolution
+from scaffe.layers.vision.pooling import Pooling
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -66,6 +67,15 @@ def join_backward(nodes: Sequence[Node]) -> None:
     for node in nodes:
         relu = _relu_ahead(nodes, node) if node.needs_backward else None
         if relu is not None and node.layer.include_relu(not _is_summed(nodes, node)):
+            node.includes, relu.layer.reads_bottoms = relu, False
+
+
+def join_averages(nodes: Sequence[Node]) -> None:
+    """As ``join_backward``, for average poolings, which then read the ReLU's data: for nets in which memory is not so
+    scarce that sign masks would take their place."""
+    for node, layer in ((node, node.layer) for node in nodes if node.needs_backward and node.includes is None):
+        relu = _relu_ahead(nodes, node) if isinstance(layer, Pooling) else None
+        if isinstance(layer, Pooling) and relu is not None and layer.mask_average():
             node.includes, relu.layer.reads_bottoms = relu, False
 
 

@@ -12,7 +12,7 @@ from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem.tensors import is_long
 from scaffe.nets import blob_memory
-from scaffe.nets.fusion import fuse_layers, join_signs, join_sums, keep_bottoms
+from scaffe.nets.fusion import fuse_layers, join_averages, join_signs, join_sums, keep_bottoms
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.thinning import join_thinned
@@ -102,6 +102,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
 def place_activations(net: Net, backward: bool) -> int:
     """As ``reuse_activations``, for a net after ``fuse_layers``."""
     if backward:
+        join_averages(net.nodes)
         join_sums(net.nodes)
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]

@@ -120,7 +120,7 @@ def test_average_pooling_does_relus_backward(monkeypatch, with_cudnn: bool, prec
     ran, relu_backward = [], cuda.relu_backward
     monkeypatch.setattr(cuda, "relu_backward", lambda *given: ran.append(1) or relu_backward(*given))
     joined, n_joined = train("0", precision, AVERAGE), len(ran)
-    monkeypatch.setattr(Pooling, "include_relu", lambda layer, own_diffs: False)
+    monkeypatch.setattr(Pooling, "mask_average", lambda layer: False)
     apart = train("0", precision, AVERAGE)
     assert n_joined < len(ran) - n_joined
     assert joined[0] == apart[0]

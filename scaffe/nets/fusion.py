@@ -105,10 +105,11 @@ def _join_sum(nodes: Sequence[Node], split: Node, layer: Split) -> None:
 
 def join_signs(nodes: Sequence[Node]) -> None:
     """Let normalisations save the signs of what they write, where a convolution's backward then reads no data; for nets
-    after ``join_sums``."""
+    after ``join_sums``, whose sums' graphs are built."""
     for layer in (node.layer for node in nodes):
-        if isinstance(layer, Convolution) and layer.summed_signs is not None:
-            norm = norm_in_front(nodes, layer.summed_signs)
+        if isinstance(layer, Convolution):
+            layer.prepare_sum()
+            norm = None if layer.summed_signs is None else norm_in_front(nodes, layer.summed_signs)
             if norm is not None and layer.takes_sign_bits():
                 norm.saves_signs = True
 

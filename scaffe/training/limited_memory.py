@@ -179,7 +179,7 @@ def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> Non
     if not is_limited:
         if solver.net.params.waits_on_host:
             solver.net.params.move(partial(solver.strategy.replica.communicator.alloc, memory="device"))
-        place_activations(solver.net, True)
+        place_activations(solver.net, True, partial(with_roots_kernels, ranks, kernels))
         if text:
             info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
     elif not text:  # each rank follows a plan if one does: they update layers in the same order

@@ -99,8 +99,13 @@ def reuse_activations(net: Net, backward: bool) -> int:
     return place_activations(net, backward)
 
 
-def place_activations(net: Net, backward: bool) -> int:
-    """As ``reuse_activations``, for a net after ``fuse_layers``."""
+def _at_once(step: Callable[[], None]) -> None:
+    step()
+
+
+def place_activations(net: Net, backward: bool, choose: Callable[[Callable[[], None]], None] = _at_once) -> int:
+    """As ``reuse_activations``, for a net after ``fuse_layers``. ``choose`` calls what it is given, which may choose
+    among kernels by timing them."""
     if backward:
         join_averages(net.nodes)
         join_sums(net.nodes)
@@ -116,7 +121,7 @@ def place_activations(net: Net, backward: bool) -> int:
     if backward:
         pass_diffs(net)
         join_thinned(net.nodes)
-        join_signs(net.nodes)
+        choose(lambda: join_signs(net.nodes))
     for node in net.nodes:
         node.seen_shapes = None  # layers that share memory do so anew
     net.reshape()

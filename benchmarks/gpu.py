@@ -8,7 +8,7 @@ PyTorch's and TensorRT's), `update` (the fused update kernels against the card's
 ranks that share the card), `collectives` (benchmarks/gpu_collectives.py), `decode` (JPEG files decoded on the card,
 their pixels against the host's, and images/s of readers both ways). A part that fails says why in its place, and the
 next one runs; what the time no longer allows is named. The JSON is written anew after every row, so what was measured
-is there.
+is there. Behind them `bars`: what is asked on an H200, and whether it is met.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FETCHED = Path(__file__).resolve().parent
 sys.path[:0] = [str(FETCHED.parent), str(FETCHED)]
 
 from gpu_collectives import environment  # noqa: E402
+from gpu_parts.bars import shown, verdicts  # noqa: E402
 from gpu_parts.preparing import Compilation, Preparing  # noqa: E402
 from launcher import mpirun, python  # noqa: E402
 from streamed import Streamed  # noqa: E402
@@ -36,6 +37,7 @@ from scaffe.layers.kernels import device  # noqa: E402
 
 SLOW = ("googlenet", "resnet50", "vgg16", "caffenet")  # to compile, the slowest first
 WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
+SMALL, SMALLS = 32, "reduce-overhead"  # images of a small batch, and torch.compile's way for it
 LAST_WORDS = 400  # characters of what a failed command said
 LIMITS = {"update": 60, "decode": 60, "ours": 150, "peer": 120, "ranks": 90, "collectives": 100}  # seconds
 
@@ -116,22 +118,24 @@ def nets(run: Run) -> None:
     with tempfile.TemporaryDirectory() as folder:
         races = [Race(run, name, precision, Path(folder, f"{name}.npz"))
                  for precision in options.precisions.split(",") for name in options.nets.split(",")]
+        small = [Race(run, name, "bf16", Path(folder, f"{name}_small.npz"), SMALL) for name in
+                 filter(None, options.small.split(","))]
         slow_first = sorted(races, key=lambda race: SLOW.index(race.name) if race.name in SLOW else len(SLOW))
-        for race in slow_first if options.peer else ():
+        for race in (*slow_first, *small) if options.peer else ():
             race.write()
-        ways = options.ways.split(",") if options.peer else []
-        preparing = Preparing([race.compilation(way) for way in ways for race in slow_first], environment(),
+        compiled = [(race, way) for way in options.ways.split(",") for race in slow_first]
+        compiled += [(race, SMALLS) for race in small]
+        preparing = Preparing([race.compilation(way) for race, way in compiled if options.peer], environment(),
                               FETCHED.parent)
         started = time.monotonic()
-        for race in races:
+        for race in (*races, *small):
             race.choose_plans()
         preparing.finish(min(options.prepare_seconds, run.left) - (time.monotonic() - started))
-        for race in races:
+        for race in (*races, *small):
             race.ours()
             race.torch("eager")
-        for way in ways:
-            for race in races:
-                race.torch(way, preparing.why_not(race.what(f"torch {way}")))
+        for race, way in compiled:
+            race.torch(way, preparing.why_not(race.what(f"torch {way}")))
 
 
 class Race:
@@ -263,7 +267,8 @@ def main() -> int:
     parser.add_argument("--peer", default=find_peer(), help="a Python that has torch; this one where it has")
     parser.add_argument("--seconds", type=float, default=470, help="for everything")
     parser.add_argument("--prepare-seconds", type=float, default=150, help="of them, for what torch.compile compiles")
-    parser.add_argument("--ways", default="compile,reduce-overhead", help="max-autotune too; beside eager")
+    parser.add_argument("--ways", default="compile", help="max-autotune too; beside eager")
+    parser.add_argument("--small", default="resnet50", help=f"nets to train with {SMALL} images in bf16, too")
     parser.add_argument("--inference-batches", default="1,32")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--nets", default="caffenet,resnet50,googlenet", help="the first one is the ranks' too")
@@ -289,6 +294,8 @@ def main() -> int:
             PARTS[part](run)
         except Exception as error:  # one call on a lent machine is to bring all the rest back
             run.keep(part, {"what": part, "error": f"{type(error).__name__}: {error}"}, "")
+    for row in verdicts(run.figures):
+        run.keep("bars", row, shown(row))
     return int(any("error" in row for part in PARTS for row in run.figures.get(part, ())))
 
 

@@ -47,6 +47,9 @@ class SummingPlan(Protocol):
     def keep_places(self, x: Array, thinned: Thinned) -> Array:
         """The places of ``signs``, as above, that count, as a new array; sign bits of a place fill some elements."""
 
+    def prepare_sum(self, n_addends: int, masks: bool) -> None:
+        """Build what ``backward_data_sum`` runs for so many addends, with signs or without."""
+
     def takes_sign_bits(self, n_addends: int) -> bool:
         """Whether ``signs`` may be sign bits beside so many addends, and that is no slower."""
 

@@ -132,6 +132,11 @@ class _Windowed(Weighted):
         at the front of the diffs."""
         self._kept, self._plan_by_data = self.spec.thinned, self._make_plan(self.spec.on_thinned)
 
+    def prepare_sum(self) -> None:
+        """Build what computes the sum of gradients, if there is one, which may be chosen by its time."""
+        if self._addends or self.summed_signs is not None:
+            self._plan_by_data.prepare_sum(len(self._addends), self.summed_signs is not None)
+
     def takes_sign_bits(self) -> bool:
         """Whether the sum's backward of ReLU reads sign bits where ``summed_signs`` has them."""
         blob = self.summed_signs

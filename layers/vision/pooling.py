@@ -42,10 +42,10 @@ class Pooling(Layer):
 
     The backward of a ReLU in front of MAX, in place and of slope 0, can be part of it: an element that is no window's
     largest gets no gradient anyway, and one that is has the window's output, which tells whether it is above 0. It can
-    be part of AVE's where the plan reads the bottom for that.
+    be part of AVE's, too (``mask_average``).
 
     Attributes:
-        includes_relu: whether it is. Of MAX, backward then overwrites the tops' diffs, unless the plan includes the
+        includes_relu: whether it is, of MAX's. Backward then overwrites the tops' diffs, unless the plan includes the
             ReLU: it then chooses no element of a window whose output is not above 0, and backward reads no data.
 
     Raises LayerError if the window is missing, given twice or does not fit; the bottom does not have four axes; or an
@@ -122,22 +122,25 @@ class Pooling(Layer):
             if self.reads_tops:
                 y, gy = top[0].data_flat, top[0].diff_flat
                 self.context.kernels.relu_backward(y, gy, gy, 0.0)
-            if self.includes_relu and isinstance(self._pool, AveragingPlan) and self._method == "AVE":
-                self._pool.backward_average(top[0].diff_flat, bottom[0].diff_flat, bottom[0].data_flat)
+            if self.reads_bottoms and isinstance(self._plan, AveragingPlan):
+                self._plan.backward_average(top[0].diff_flat, bottom[0].diff_flat, bottom[0].data_flat)
             else:
                 self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
 
     def include_relu(self, own_diffs: bool) -> bool:
-        masks = self._method == "AVE" and isinstance(self._pool, AveragingPlan)
-        self.includes_relu = masks or (own_diffs and self._method == "MAX")
+        self.includes_relu = own_diffs and self._method == "MAX"
         self._share_relu()
         return self.includes_relu
 
+    def mask_average(self) -> bool:
+        """As ``include_relu``, for AVE: backward then reads the bottom's data."""
+        self.reads_bottoms = self._method == "AVE" and isinstance(self._plan, AveragingPlan)
+        return self.reads_bottoms
+
     def _share_relu(self) -> None:
         """Leave the ReLU's backward, if it is included, to the plan, where that can do it."""
-        self.reads_bottoms = self.includes_relu and self._method == "AVE"
-        self.reads_tops = self.includes_relu and self._method == "MAX"
-        if self.reads_tops and isinstance(self._pool, ReluPoolingPlan):
+        self.reads_tops = self.includes_relu
+        if self.includes_relu and isinstance(self._pool, ReluPoolingPlan):
             self._pool.include_relu()
             self.reads_tops = False
 

@@ -12,6 +12,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.normalization.batch_norm import BatchNorm
 from scaffe.layers.reshaping.copies import Split
 from scaffe.layers.vision.convolution import Convolution
+from scaffe.layers.vision.pooling import Pooling
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -69,6 +70,15 @@ def join_backward(nodes: Sequence[Node]) -> None:
             node.includes, relu.layer.reads_bottoms = relu, False
 
 
+def join_averages(nodes: Sequence[Node]) -> None:
+    """As ``join_backward``, for average poolings, which then read the ReLU's data: for nets in which memory is not so
+    scarce that sign masks would take their place."""
+    for node, layer in ((node, node.layer) for node in nodes if node.needs_backward and node.includes is None):
+        relu = _relu_ahead(nodes, node) if isinstance(layer, Pooling) else None
+        if isinstance(layer, Pooling) and relu is not None and layer.mask_average():
+            node.includes, relu.layer.reads_bottoms = relu, False
+
+
 def join_sums(nodes: Sequence[Node]) -> None:
     """Let convolutions, whose backward is the last of those that read the tops of a Split, write its bottom's gradient,
     where they can; for nets whose inner diffs nobody sets or reads, and whose diffs do not move. To be called once
@@ -95,10 +105,11 @@ def _join_sum(nodes: Sequence[Node], split: Node, layer: Split) -> None:
 
 def join_signs(nodes: Sequence[Node]) -> None:
     """Let normalisations save the signs of what they write, where a convolution's backward then reads no data; for nets
-    after ``join_sums``."""
+    after ``join_sums``, whose sums' graphs are built."""
     for layer in (node.layer for node in nodes):
-        if isinstance(layer, Convolution) and layer.summed_signs is not None:
-            norm = norm_in_front(nodes, layer.summed_signs)
+        if isinstance(layer, Convolution):
+            layer.prepare_sum()
+            norm = None if layer.summed_signs is None else norm_in_front(nodes, layer.summed_signs)
             if norm is not None and layer.takes_sign_bits():
                 norm.saves_signs = True
 

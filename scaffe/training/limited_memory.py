@@ -172,7 +172,8 @@ def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> Non
     cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
     n_sharing = cards.count(cards[ranks.rank])
     needs = tuple(tuple(top.shape) for top in solver.net.nodes[0].tops)  # ranks may have parts of different lengths
-    scratch = with_first_ranks_kernels(ranks, kernels, lambda: _reserve_scratch(solver), needs)
+    choose = partial(with_first_ranks_kernels, ranks, kernels, needs=needs)
+    scratch = choose(lambda: _reserve_scratch(solver))
     whole = scratch + waiting_bytes(solver.net) + _taken_on_device(solver) + device_bytes.training_bytes(solver.net, 0)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
@@ -180,7 +181,7 @@ def place_on_device(solver: Solver, options: Namespace, kernels: Backend) -> Non
     if not is_limited:
         if solver.net.params.waits_on_host:
             solver.net.params.move(partial(solver.strategy.replica.communicator.alloc, memory="device"))
-        place_activations(solver.net, True)
+        place_activations(solver.net, True, choose)
         if text:
             info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
     elif not text:  # each rank follows a plan if one does: they update layers in the same order

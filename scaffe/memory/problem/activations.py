@@ -12,7 +12,7 @@ from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.memory.problem.tensors import is_long
 from scaffe.nets import blob_memory
-from scaffe.nets.fusion import fuse_layers, join_signs, join_sums, keep_bottoms
+from scaffe.nets.fusion import fuse_layers, join_averages, join_signs, join_sums, keep_bottoms
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.thinning import join_thinned
@@ -99,9 +99,15 @@ def reuse_activations(net: Net, backward: bool) -> int:
     return place_activations(net, backward)
 
 
-def place_activations(net: Net, backward: bool) -> int:
-    """As ``reuse_activations``, for a net after ``fuse_layers``."""
+def _at_once(step: Callable[[], None]) -> None:
+    step()
+
+
+def place_activations(net: Net, backward: bool, choose: Callable[[Callable[[], None]], None] = _at_once) -> int:
+    """As ``reuse_activations``, for a net after ``fuse_layers``. ``choose`` calls what it is given, which may choose
+    among kernels by timing them."""
     if backward:
+        join_averages(net.nodes)
         join_sums(net.nodes)
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
@@ -115,7 +121,7 @@ def place_activations(net: Net, backward: bool) -> int:
     if backward:
         pass_diffs(net)
         join_thinned(net.nodes)
-        join_signs(net.nodes)
+        choose(lambda: join_signs(net.nodes))
     for node in net.nodes:
         node.seen_shapes = None  # layers that share memory do so anew
     net.reshape()

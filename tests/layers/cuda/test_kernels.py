@@ -9,7 +9,7 @@ import pytest
 
 from scaffe.errors import LayerError
 from scaffe.layers.kernels import cuda
-from scaffe.layers.kernels.cuda import pooling_lrn
+from scaffe.layers.kernels.cuda import launch, pooling_lrn
 from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
 from scaffe.layers.kernels.cuda.updates import check_finite, sum_of_squares
 from scaffe.layers.kernels.extents import n_words
@@ -303,3 +303,12 @@ def test_whole_arrays(cp: Any, n_elems: int, dtype: np.dtype) -> None:
         flag = cp.zeros(1, np.int32)
         check_finite(cp.asarray(x), flag)
         assert int(flag[0]) == 1
+
+
+def test_flat_kernels_have_a_block_for_what_its_threads_take_at_once(cp: Any, monkeypatch: Any) -> None:
+    """256 threads with 16 bytes each, however many blocks fill the card."""
+    grids: list[Any] = []
+    monkeypatch.setattr(launch, "kernel", lambda *given: lambda grid, block, arguments: grids.append((grid, block)))
+    n_elems = 256 * 4 * 5000 + 1
+    add_scaled(cp.empty(n_elems, np.float32), cp.empty(n_elems, np.float32))
+    assert grids == [((5001,), (256,))]

@@ -17,9 +17,11 @@ from scaffe.layers.kernels.cuda import deferred
 from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.cuda.cudnn.summed_gradient import SummedGradient
 from scaffe.layers.vision.pooling import Pooling
 from scaffe.memory.problem import activations
 from scaffe.proto import caffe_pb2
+from scaffe.training import limited_memory
 from scaffe.training.assembly import build_solver
 from tests import pretend
 
@@ -120,7 +122,7 @@ def test_average_pooling_does_relus_backward(monkeypatch, with_cudnn: bool, prec
     ran, relu_backward = [], cuda.relu_backward
     monkeypatch.setattr(cuda, "relu_backward", lambda *given: ran.append(1) or relu_backward(*given))
     joined, n_joined = train("0", precision, AVERAGE), len(ran)
-    monkeypatch.setattr(Pooling, "include_relu", lambda layer, own_diffs: False)
+    monkeypatch.setattr(Pooling, "mask_average", lambda layer: False)
     apart = train("0", precision, AVERAGE)
     assert n_joined < len(ran) - n_joined
     assert joined[0] == apart[0]
@@ -154,6 +156,25 @@ def test_gradients_added_by_a_convolution_are_a_splits(monkeypatch, with_cudnn: 
     else:
         assert np.abs(joined[1] - apart[1]).max() > 0
         np.testing.assert_allclose(joined[0], apart[0], rtol=0.01)
+
+
+@pytest.mark.skipif(REAL, reason="looks into the pretend module")
+def test_sums_are_chosen_where_first_ranks_choices_go_to_other_nodes(monkeypatch, with_cudnn: bool) -> None:
+    """Backward asks for no graph whose choice is not known from there."""
+    with_first, chosen, inside = limited_memory.with_first_ranks_kernels, {True: set(), False: set()}, []
+
+    def noted(ranks, kernels, step, needs=()):
+        inside.append(True)
+        try:
+            return with_first(ranks, kernels, step, needs)
+        finally:
+            inside.clear()
+    monkeypatch.setattr(limited_memory, "with_first_ranks_kernels", noted)
+    monkeypatch.setattr(SummedGradient, "_is_better", lambda plan, built: chosen[bool(inside)].add(
+        built.key) or True)
+    train("0", "bf16")
+    assert chosen[False] <= chosen[True]
+    assert bool(chosen[True]) == with_cudnn
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.01)])

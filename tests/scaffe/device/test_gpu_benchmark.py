@@ -42,7 +42,7 @@ def test_a_part_that_fails_stops_no_other(tmp_path):
     file = tmp_path / "gpu.json"
     done = bench("--json", str(file), "--nets", "lenet,no_such_net", "--precisions", "bf16", "--batch", "2",
                  "--elems", "5000", "--round-seconds", "0.01", "--ranks", "2", "--steps", "1",
-                 "--inference-batches", "1,3", "--parts", "unknown,update,nets,inference,ranks")
+                 "--inference-batches", "1,3", "--small", "", "--parts", "unknown,update,nets,inference,ranks")
     assert done.returncode == 1
     found = json.loads(file.read_text())
     assert [row["rule"] for row in found["update"]] == ["copy", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta",
@@ -98,6 +98,24 @@ def test_compilations_run_one_after_another_until_time_is_up(tmp_path):
     late = Preparing([Compilation(name, [sys.executable, "-c", waits]) for name in "ab"], os.environ, tmp_path)
     late.finish(0.01)
     assert [late.why_not(name) for name in "ab"] == ["not compiled in the time there was"] * 2
+
+
+def test_bars_are_met_missed_or_not_measured():
+    """By hand: 256 images at 10,240 a second are 25 ms."""
+    sys.path[:0] = [str(ROOT / "benchmarks")]
+    from gpu_parts.bars import shown, verdicts
+
+    def row(what, rate):
+        return {"what": what, "images_per_second": rate}
+    found = verdicts({"nets": [row("resnet50 bf16 batch 256 ours", 10240.0), {"what": "late", "error": "late"},
+                               row("resnet50 bf16 batch 256 torch compile", 8000.0)],
+                      "inference": [row("vgg16 bf16 batch 1 ours", 3.0), row("vgg16 bf16 batch 1 torch tensorrt", 2)]})
+    lines = [shown(each) for each in found]
+    assert "resnet50 bf16 batch 256: met (27 ms asked, 25.00)" in lines
+    assert "resnet50 bf16 batch 256 beside torch compile: not met (1.3x asked, 1.28)" in lines
+    assert "vgg16 bf16 batch 1 beside torch tensorrt: met (1x asked, 1.50)" in lines
+    assert "resnet50 bf16 batch 32 beside torch reduce-overhead: not measured (1.2x asked)" in lines
+    assert sorted(str(each["met"]) for each in found if each["met"] is not None) == ["False", "True", "True"]
 
 
 def test_weights_are_written_without_a_gpu_as_a_net_on_one_has_them(tmp_path):

@@ -232,6 +232,11 @@ class Convolution:
         """See SummingPlan."""
         return keep_places(x, thinned, self._dtype)
 
+    def prepare_sum(self, n_addends: int, masks: bool) -> None:
+        """See SummingPlan."""
+        if self._data is not None:
+            self._sums.prepare(n_addends, masks)
+
     def takes_sign_bits(self, n_addends: int) -> bool:
         """See SummingPlan."""
         return self._data is not None and self._sums.prepare_bits(n_addends) is not None

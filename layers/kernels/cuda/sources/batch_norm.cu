@@ -111,8 +111,8 @@ extern "C" __global__ void normalize_back_thinned(const T* x, const T* g, const 
         auto offset = numbers_of<W>(level, c, 0), slant = numbers_of<W>(tilt, c, 0);
         return [=](long long i) {
             auto values = load<W>(x + i), gradients = values;
-            long long kept = thinned.kept(unsigned(i) / unsigned(n_channels));
-            if (kept >= 0) gradients = load<W>(g + kept * n_channels + c);
+            int kept = thinned.kept(unsigned(i) / unsigned(n_channels));
+            if (kept >= 0) gradients = load<W>(g + (long long)kept * n_channels + c);
             for (int k = 0; k < W; k++) {
                 A away = affine.away(k, values.at[k]);
                 A gradient = kept < 0 ? A(0) : affine.gradient(k, away, gradients.at[k]);

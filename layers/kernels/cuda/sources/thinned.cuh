@@ -11,12 +11,12 @@ struct Thinned {
         return ((long long)image * n_rows + row * down) * n_columns + column * across;
     }
     // The number of a place of the whole images; below 0 where it is left out.
-    __device__ long long kept(unsigned place) const {
+    __device__ int kept(unsigned place) const {
         unsigned column = place % n_columns, row = place / n_columns;
         unsigned image = row / n_rows;
         row -= image * n_rows;
         if (row % down || column % across) return -1;
-        return ((long long)image * kept_rows + row / down) * kept_columns + column / across;
+        return (image * kept_rows + row / down) * kept_columns + column / across;
     }
 };
 #define THINNED unsigned whole_rows, unsigned whole_columns, unsigned kept_rows, unsigned kept_columns, unsigned down, \

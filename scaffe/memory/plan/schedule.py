@@ -8,8 +8,9 @@ memory is lent to tensors on their way, so that steps wait for them less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from math import inf
 
 from scaffe.memory.plan.greedy import Needs, needs
 from scaffe.memory.plan.plan import Action, Choice, Do, MemoryTooSmallError, Plan
@@ -19,6 +20,8 @@ MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
 # Moves may take so much longer than estimated before a step waits. A link keeps its speed, unlike a disk: there memory
 # is lent to all moves for what they are estimated to take before it is lent for more.
 MARGINS = (1.0, 1.25)
+FEW_WAITS = 0.02  # of an iteration: a plan with no more is not made once more
+SHORTER = 0.95  # of its seconds, which it is then seldom below
 
 
 @dataclass
@@ -61,8 +64,12 @@ def visits_within(iteration: Iteration, choices: Sequence[Choice], n_bytes: int)
     need = needs(iteration, choices)
     if max(need.n_bytes, default=0) > n_bytes:
         raise MemoryTooSmallError(f"these choices need {max(need.n_bytes):,} bytes, the limit is {n_bytes:,}")
+    return need, _all_visits(iteration, choices, need)
+
+
+def _all_visits(iteration: Iteration, choices: Sequence[Choice], need: Needs) -> list[_Visit]:
     numbers = range(len(iteration.tensors))
-    return need, [each for number in numbers for each in _visits(iteration, choices, need, number)]
+    return [each for number in numbers for each in _visits(iteration, choices, need, number)]
 
 
 def least_seconds(iteration: Iteration, found: Visits, bandwidth: Bandwidth) -> tuple[float, float]:
@@ -76,15 +83,29 @@ def least_seconds(iteration: Iteration, found: Visits, bandwidth: Bandwidth) -> 
 
 
 def placed(iteration: Iteration, choices: Sequence[Choice], found: Visits, n_bytes: int, bandwidth: Bandwidth,
-           lent: float = 1.0) -> Plan:
-    """``schedule`` once the stays are known."""
+           lent: float = 1.0, below: float = inf) -> Plan:
+    """``schedule`` once the stays are known. Where waits on a link make an iteration longer, so that moves have more
+    time than they were lent memory for, the plan is made once more from when its steps begin; the shorter one counts.
+    Not where that would hardly take less than ``below`` seconds."""
+    plan = _placed(iteration, choices, found, n_bytes, bandwidth, lent, iteration.starts())
+    first = predict(iteration, plan, bandwidth)
+    if not bandwidth.at_once or first.waited <= FEW_WAITS * first.compute or first.seconds * SHORTER >= below:
+        return plan
+    found = found[0], _all_visits(iteration, choices, found[0])
+    other = _placed(iteration, choices, found, n_bytes, bandwidth, lent, first.starts)
+    return other if predict(iteration, other, bandwidth).seconds < first.seconds else plan
+
+
+def _placed(iteration: Iteration, choices: Sequence[Choice], found: Visits, n_bytes: int, bandwidth: Bandwidth,
+            lent: float, starts: Sequence[float]) -> Plan:
+    """``placed`` by when each step starts."""
     need, visits = found
     free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
     for visit in visits:
         visit.begins, visit.gone = visit.first, visit.final + 1
     for margin in MARGINS if bandwidth.at_once else MARGINS[-1:]:
-        _place_offloads(iteration, visits, free, bandwidth, margin)
-        _place_fetches(iteration, visits, free, bandwidth, margin)
+        _place_offloads(iteration, visits, free, bandwidth.out, margin, starts)
+        _place_fetches(iteration, visits, free, bandwidth.back, margin, starts)
     return _plan(iteration, choices, need, visits)
 
 
@@ -106,30 +127,30 @@ def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number
     return found
 
 
-def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth,
-                    margin: float) -> None:
+def _place_offloads(iteration: Iteration, visits: Sequence[_Visit], free: list[int], rate: float,
+                    margin: float, starts: Sequence[float]) -> None:
     """Set the steps before which memory must be free: as late as offloads are done by then."""
-    starts, done = iteration.starts(), 0.0
+    done = 0.0
     for visit in sorted((each for each in visits if each.offloads), key=lambda each: each.final):
         n_bytes, step = iteration.tensors[visit.number].n_bytes, max(visit.final + 1, visit.gone)
-        done = max(done, starts[visit.final + 1]) + margin * n_bytes / bandwidth.out
+        done = max(done, starts[visit.final + 1]) + margin * n_bytes / rate
         while step < visit.until and starts[step] < done and free[step] >= n_bytes:
             free[step] -= n_bytes
             step += 1
         visit.gone = step
 
 
-def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth,
-                   margin: float) -> None:
+def _place_fetches(iteration: Iteration, visits: Sequence[_Visit], free: list[int], rate: float,
+                   margin: float, starts: Sequence[float]) -> None:
     """Set the steps before which fetches begin: early enough for their tensors' first use."""
-    starts, latest, begin = iteration.starts(), float("inf"), []
+    latest, begin = float("inf"), []
     for i, visit in enumerate(visits):
         before = visits[i - 1] if i and visits[i - 1].number == visit.number else None
         if before is not None:
             visit.not_before = max(visit.not_before, before.gone, before.final + 1)
     order = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
     for visit in reversed(order):  # the last moment at which each may begin, one after another
-        n_seconds = margin * iteration.tensors[visit.number].n_bytes / bandwidth.back
+        n_seconds = margin * iteration.tensors[visit.number].n_bytes / rate
         latest = min(latest, starts[visit.first]) - n_seconds
         begin.append(latest)
     for visit, moment in zip(order, reversed(begin), strict=True):
@@ -175,6 +196,7 @@ class Prediction:
 
     Attributes:
         offloaded, fetched: bytes moved out and back.
+        starts: when each step starts, and when the last one ends.
     """
 
     compute: float
@@ -182,6 +204,7 @@ class Prediction:
     waited: float = 0.0
     offloaded: int = 0
     fetched: int = 0
+    starts: list[float] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -223,7 +246,9 @@ def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Predictio
     for before, seconds, after in zip(plan.before, iteration.seconds, plan.after, strict=True):
         for action in before:
             now += act(action)
+        found.starts.append(now)
         now += seconds
         for action in after:
             now += act(action)
+    found.starts.append(now)
     return found

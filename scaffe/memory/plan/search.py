@@ -54,7 +54,7 @@ class Search:
         least, moving = least_seconds(self.iteration, visits, self.bandwidth)
         if (least + TOLL * moving) * ROUNDED >= below:
             return inf
-        plan = placed(self.iteration, choices, visits, self.n_bytes, self.bandwidth)
+        plan = placed(self.iteration, choices, visits, self.n_bytes, self.bandwidth, below=below)
         found = predict(self.iteration, plan, self.bandwidth)
         seconds = found.seconds + TOLL * (found.offloaded / self.bandwidth.out + found.fetched / self.bandwidth.back)
         return seconds if seconds < below else inf

@@ -74,14 +74,15 @@ def test_predictions_reach_the_bars(monkeypatch, name, dtype, limit, bar):
 def test_what_no_plan_can_reach(monkeypatch):
     """The bar is 0.85: CaffeNet's parameters and histories, 0.47 GB, do not fit beside its first convolution, and the
     link is too slow for them."""
-    assert bound(forecast(monkeypatch, "caffenet", "float32", 38)) < 0.85
+    found = forecast(monkeypatch, "caffenet", "float32", 38)
+    assert 0.52 <= speed(found) <= bound(found) < 0.85
 
 
 @pytest.mark.thorough
 def test_what_is_reached_below_the_bar(monkeypatch):
     """VGG-16 at 38 %, where the bar is 0.80: forward of its second convolution leaves 68 MB for all else."""
     found = forecast(monkeypatch, "vgg16", "bfloat16", 38)
-    assert 0.74 <= speed(found) <= bound(found) < 0.83
+    assert 0.76 <= speed(found) <= bound(found) < 0.83
 
 
 @pytest.mark.thorough

@@ -160,6 +160,28 @@ def test_moves_the_other_way_run_beside_these_where_the_slow_memory_gives_both_a
     assert found.seconds == seconds
 
 
+@seeds(400, 12, 440)
+def test_a_link_s_plan_from_when_its_steps_begin_takes_no_longer_and_keeps_within_the_limit(monkeypatch, seed):
+    """Against the plan from steps without waits, for choices drawn at random."""
+    iteration, rng = with_state(random_iteration(seed), seed, late=True), random.Random(seed)
+    choices = [rng.choice((Choice.KEEP, Choice.MOVE, Choice.RECOMPUTE if part.recompute else Choice.MOVE))
+               for part in iteration.tensors]
+    n_bytes, link = max(needs(iteration, choices).n_bytes) + 10, Bandwidth(10.0, 8.0, at_once=True)
+    plan = schedule(iteration, choices, n_bytes, link)
+    assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
+    monkeypatch.setattr("scaffe.memory.plan.schedule.FEW_WAITS", 1e9)
+    once = schedule(iteration, choices, n_bytes, link)
+    assert predict(iteration, plan, link).seconds <= predict(iteration, once, link).seconds
+
+
+def test_a_prediction_says_when_steps_start():
+    """Step 1 waits four seconds for its parameters, less one that step 0 takes."""
+    iteration = Iteration((Tensor("w", 32, (1,), is_persistent=True), Tensor("y", 8, (0,), (2,))), (1.0,) * 3)
+    link = Bandwidth(8.0, 8.0, at_once=True)
+    plan = schedule(iteration, [Choice.MOVE, Choice.KEEP], 40, link)
+    assert predict(iteration, plan, link).starts == [0.0, 4.0, 5.0, 6.0]
+
+
 def test_what_is_read_again_at_once_stays_until_then():
     """In backward right behind forward, where a move takes longer; it leaves from there to its update."""
     parts = (Tensor("w", 10, (0,), (2,), late=(4,), is_persistent=True), Tensor("big", 10, (3,), (3,)),

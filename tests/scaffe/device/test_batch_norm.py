@@ -68,10 +68,11 @@ NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_da
 AVERAGE = NET.replace("stride: 1 }", "stride: 1 pool: AVE }")
 
 
-def train(gpu: str, precision: str = "fp32", net: str = NET) -> tuple[list[float], np.ndarray]:
+def train(gpu: str, precision: str = "fp32", net: str = NET, more: str = "") -> tuple[list[float], np.ndarray]:
     """Losses of some iterations, and all parameters behind them, statistics too."""
     param = text_format.Parse('base_lr: 0.001 lr_policy: "fixed" max_iter: 6 momentum: 0.9 random_seed: 1 '
                               'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
+    text_format.Merge(more, param)
     text_format.Parse(net, param.net_param)
     solver = build_solver(Communicator.world(), param, Namespace(
         strategy="auto", reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1, level=0, stage="",
@@ -188,6 +189,14 @@ def test_thinned_gradients_are_the_whole_ones(monkeypatch, with_cudnn: bool, pre
     assert np.array_equal(thinned[1], whole[1]) != with_cudnn
     np.testing.assert_allclose(thinned[0], whole[0], rtol=tolerance)
     np.testing.assert_allclose(thinned[1], whole[1], rtol=0, atol=tolerance * np.abs(whole[1]).max())
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.01)])
+def test_layers_that_run_by_themselves_train_the_same(with_cudnn: bool, precision: str, tolerance: float) -> None:
+    """As all do whose values are logged."""
+    fused, alone = train("0", precision), train("0", precision, more="debug_info: true display: 1")
+    np.testing.assert_allclose(alone[0], fused[0], rtol=tolerance)
+    np.testing.assert_allclose(alone[1], fused[1], rtol=0, atol=tolerance * np.abs(fused[1]).max())
 
 
 @pytest.mark.skipif(REAL, reason="looks into the pretend module")
